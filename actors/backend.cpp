@@ -1,0 +1,262 @@
+#include "actors/backend.hpp"
+
+#include <map>
+#include <set>
+
+#include "actors/errors.hpp"
+#include "actors/outlet.hpp"
+#include "actors/thrown.hpp"
+#include "messages/wiring.hpp"
+
+namespace kvlease {
+
+namespace {
+
+using backend_outlet = std::shared_ptr<outlet<backend_actor>>;
+
+struct backend_state {
+  static inline const char* name = "kvlease.backend";
+  backend_config config;
+  std::shared_ptr<const wiring> peers;
+  outlet_owner<backend_actor> way_in;
+  outlet_owner<proof_collector_actor> collector;
+  std::set<operation_id> awaited;  ///< attempts without an outcome
+  poll_schedule schedule;
+  std::map<std::uint64_t, caf::typed_response_promise<probe_answer>> probes;
+  std::uint64_t probes_drawn = 0;
+  std::uint64_t submissions = 0;
+
+  ~backend_state() {
+    if (config.service != nullptr)
+      if (auto* n = config.service->as_notifies()) n->on_progress({});
+  }
+};
+
+using self_pointer = backend_actor::stateful_pointer<backend_state>;
+
+/// Polls for an outcome; a poll that throws is a failure (scenarios 4.4).
+std::optional<outcome> poll_outcome(attempt& a) {
+  try {
+    return a.poll();
+  } catch (...) {
+    return failed{"poll failed: " + what_was_thrown()};
+  }
+}
+
+// ---- jobs: on a worker, with everything they need in their hands
+
+void submit_job(provider& service, ledger& roots, const backend_outlet& out, start_submission s) {
+  const auto token = roots.token(s.operation);
+  const auto extent = roots.extent(s.operation);
+  if (token == nullptr || !token->enter()) return out->send(submission_withdrawn{s.operation});
+  std::shared_ptr<attempt> made;
+  try {
+    made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent) : service.as_publishes()->publish(*extent);
+  } catch (const submission_rejected& e) {
+    return out->send(submission_refused{s.operation, e.what()});
+  } catch (...) {
+    return out->send(submission_escaped{s.operation, what_was_thrown()});
+  }
+  if (made == nullptr) return out->send(submission_escaped{s.operation, "the provider returned no attempt"});
+  roots.root_attempt(s.operation, made);
+  out->send(submission_accepted{s.operation, poll_outcome(*made)});
+}
+
+void poll_job(ledger& roots, const backend_outlet& out, const std::vector<operation_id>& awaited) {
+  outcomes_polled round;
+  for (const auto op : awaited)
+    if (const auto a = roots.attempt_of(op))
+      if (auto value = poll_outcome(*a)) round.found.push_back({op, *std::move(value)});
+  out->send(std::move(round));
+}
+
+void cancel_job(ledger& roots, const backend_outlet& out, operation_id op) {
+  cancel_answered answered{op, std::nullopt, {}};
+  if (const auto a = roots.attempt_of(op)) {
+    try {
+      answered.disposition = request_cancel(*a);
+    } catch (...) {
+      answered.problem = what_was_thrown();
+    }
+  }
+  out->send(std::move(answered));
+}
+
+void register_job(provider& service, ledger& roots, const backend_outlet& out, const register_part& r) {
+  registration_done answered{r.registration, {}};
+  try {
+    auto* pools = service.as_registers_pools();
+    // A provider without pools takes memory as it comes; there is nothing to revoke.
+    if (pools != nullptr)
+      roots.root_registration(r.registration,
+                              pools->register_pool(r.span.address, static_cast<std::size_t>(r.span.nbytes)));
+  } catch (...) {
+    answered.problem = what_was_thrown();
+  }
+  out->send(std::move(answered));
+}
+
+void unregister_job(ledger& roots, const backend_outlet& out, registration_id id) {
+  registration_closed answered{id, {}};
+  try {
+    if (const auto handle = roots.registration_of(id)) handle->close();
+    roots.registration_closed(id);
+  } catch (...) {
+    answered.problem = what_was_thrown();
+  }
+  out->send(std::move(answered));
+}
+
+// ---- on the actor
+
+/// Posts `job(service, roots, outlet)` to a worker.
+template <class Job>
+void on_worker(self_pointer self, Job job) {
+  auto& s = self->state;
+  s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(),
+                          job = std::move(job)] { job(*service, *roots, out); });
+}
+
+void start_round(self_pointer self) {
+  std::vector<operation_id> ops{self->state.awaited.begin(), self->state.awaited.end()};
+  on_worker(self, [ops = std::move(ops)](provider&, ledger& roots, const backend_outlet& out) {
+    poll_job(roots, out, ops);
+  });
+}
+
+void on_poll(self_pointer self, std::uint64_t generation) {
+  auto& s = self->state;
+  if (s.awaited.empty()) return;
+  if (generation == 0 ? s.schedule.wake() : s.schedule.due(generation)) start_round(self);
+}
+
+void on_round(self_pointer self, const outcomes_polled& round) {
+  auto& s = self->state;
+  bool advanced = false;
+  for (const auto& f : round.found)
+    if (s.awaited.erase(f.operation) > 0) {
+      advanced = true;
+      tell(self, s.peers->adapter, outcome_reported{f.operation, f.value});
+    }
+  const auto next = s.schedule.end(advanced, !s.awaited.empty());
+  if (!next) return;
+  if (next->count() == 0) {
+    if (s.schedule.wake()) start_round(self);
+  } else {
+    tell_later<backend_actor>(self, *next, poll_outcomes{s.schedule.generation()});
+  }
+}
+
+void on_wired(self_pointer self, const wired& w) {
+  auto& s = self->state;
+  s.peers = w.peers;
+  s.collector.open(w.peers->proof_collector);
+  if (auto* n = s.config.service->as_notifies())
+    n->on_progress([mine = s.way_in.shared(), theirs = s.collector.shared()] {
+      mine->send(poll_outcomes{});
+      theirs->send(poll_access{});
+    });
+}
+
+backend_actor::behavior_type backend(self_pointer self, const backend_config& config) {
+  auto& s = self->state;
+  s.config = config;
+  s.schedule = poll_schedule{config.polling};
+  s.way_in.open(backend_actor{self});
+  return {
+      [self](const wired& w) { on_wired(self, w); },
+      [self](const peer_down& down) {
+        if (down.kind == actor_kind::proof_collector) self->state.collector.shared()->close();
+      },
+      [self](const quit_now&) { self->quit(); },
+      [self](const report_request&) -> caf::result<actor_report> {
+        const auto& state = self->state;
+        const auto c = state.config.service->counters();
+        actor_report r;
+        r.kind = actor_kind::backend;
+        r.figures = {{"submissions", static_cast<std::int64_t>(state.submissions)},
+                     {"awaiting_outcome", static_cast<std::int64_t>(state.awaited.size())},
+                     {"unit_hits", static_cast<std::int64_t>(c.hits)},
+                     {"unit_misses", static_cast<std::int64_t>(c.misses)},
+                     {"unit_failures", static_cast<std::int64_t>(c.failures)}};
+        r.rows.push_back({"provider", state.config.service->describe(), {}});
+        return r;
+      },
+      [self](const start_submission& start) {
+        ++self->state.submissions;
+        on_worker(self, [start](provider& service, ledger& roots, const backend_outlet& out) {
+          submit_job(service, roots, out, start);
+        });
+      },
+      [self](const cancel_attempt& c) {
+        self->state.awaited.erase(c.operation);  // its outcome is decided
+        on_worker(self, [op = c.operation](provider&, ledger& roots, const backend_outlet& out) {
+          cancel_job(roots, out, op);
+        });
+      },
+      [self](const forget_attempt& f) { self->state.awaited.erase(f.operation); },
+      [self](const register_part& r) {
+        on_worker(self, [r](provider& service, ledger& roots, const backend_outlet& out) {
+          register_job(service, roots, out, r);
+        });
+      },
+      [self](const close_registration& c) {
+        on_worker(self, [id = c.registration](provider&, ledger& roots, const backend_outlet& out) {
+          unregister_job(roots, out, id);
+        });
+      },
+      [self](const probe_units& p) -> caf::result<probe_answer> {
+        auto* f = self->state.config.service->as_fetches();
+        if (f == nullptr) return to_caf({errc::unsupported, "the provider does not fetch"});
+        auto rp = self->make_response_promise<probe_answer>();
+        // The promise belongs to this actor: the worker's answer comes back as a message of its own.
+        const auto ticket = ++self->state.probes_drawn;
+        self->state.probes.emplace(ticket, rp);
+        on_worker(self, [p, ticket](provider& service, ledger&, const backend_outlet& out) {
+          probe_done answered{ticket, {}, {}};
+          try {
+            answered.value.hits = service.as_fetches()->probe(p.extent, p.names);
+          } catch (...) {
+            answered.problem = what_was_thrown();
+          }
+          out->send(std::move(answered));
+        });
+        return rp;
+      },
+      [self](const probe_done& p) {
+        const auto it = self->state.probes.find(p.ticket);
+        if (it == self->state.probes.end()) return;
+        if (p.problem.empty())
+          it->second.deliver(p.value);
+        else
+          it->second.deliver(to_caf({errc::provider, "probe failed: " + p.problem}));
+        self->state.probes.erase(it);
+      },
+      [self](const submission_accepted& a) {
+        auto& state = self->state;
+        tell(self, state.peers->adapter, a);
+        if (a.value) {
+          tell(self, state.peers->adapter, outcome_reported{a.operation, *a.value});
+          return;
+        }
+        state.awaited.insert(a.operation);
+        if (state.schedule.wake()) start_round(self);
+      },
+      [self](const submission_refused& r) { tell(self, self->state.peers->adapter, r); },
+      [self](const submission_withdrawn& w) { tell(self, self->state.peers->adapter, w); },
+      [self](const submission_escaped& e) { tell(self, self->state.peers->adapter, e); },
+      [self](const cancel_answered& c) { tell(self, self->state.peers->adapter, c); },
+      [self](const registration_done& r) { tell(self, self->state.peers->adapter, r); },
+      [self](const registration_closed& r) { tell(self, self->state.peers->adapter, r); },
+      [self](const outcomes_polled& round) { on_round(self, round); },
+      [self](const poll_outcomes& p) { on_poll(self, p.generation); },
+  };
+}
+
+}  // namespace
+
+backend_actor spawn_backend(caf::actor_system& system, backend_config config) {
+  return system.spawn(backend, std::move(config));
+}
+
+}  // namespace kvlease

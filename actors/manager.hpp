@@ -1,0 +1,19 @@
+// The manager actor: the manager port, the engine's own page access, pins.
+#pragma once
+
+#include <memory>
+
+#include "messages/manager.hpp"
+#include "src/include/kvlease/manager_port.hpp"
+
+namespace kvlease {
+
+struct manager_config {
+  incarnation runtime;
+  std::shared_ptr<manager_port> port;
+  bool blocking = false;  ///< the port can block: the actor gets a thread of its own (7.2)
+};
+
+manager_actor spawn_manager(caf::actor_system& system, manager_config config);
+
+}  // namespace kvlease

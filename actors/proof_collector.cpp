@@ -1,0 +1,164 @@
+#include "actors/proof_collector.hpp"
+
+#include <map>
+
+#include "actors/outlet.hpp"
+#include "actors/thrown.hpp"
+#include "messages/wiring.hpp"
+
+namespace kvlease {
+
+namespace {
+
+using collector_outlet = std::shared_ptr<outlet<proof_collector_actor>>;
+using proof_list = std::vector<std::pair<operation_id, proof_id>>;
+
+struct collector_state {
+  static inline const char* name = "kvlease.proof_collector";
+  collector_config config;
+  std::shared_ptr<const wiring> peers;
+  outlet_owner<proof_collector_actor> way_in;
+  std::map<operation_id, proof_id> in_flight;
+  poll_schedule schedule;
+  std::uint64_t proofs = 0, disputed = 0, rejected = 0;
+};
+
+using self_pointer = proof_collector_actor::stateful_pointer<collector_state>;
+
+// ---- jobs
+
+/// Asks about one attempt; an exception is disputed evidence, and so is a missing attempt (2.4).
+access_polled::answer ask_one(ledger& roots, operation_id op, proof_id proof, auto&& question) {
+  access_polled::answer a{op, proof, access_state::unproven, proof_source::terminal_status, {}};
+  const auto subject = roots.attempt_of(op);
+  if (subject == nullptr) {
+    a.reason = "there is no attempt to ask about";
+    return a;
+  }
+  try {
+    question(a, subject);
+  } catch (...) {
+    a.state = access_state::unproven;
+    a.reason = what_was_thrown();
+  }
+  return a;
+}
+
+void poll_job(provider& service, ledger& roots, const collector_outlet& out, const proof_list& proofs) {
+  access_polled round;
+  for (const auto& [op, proof] : proofs) {
+    auto a = ask_one(roots, op, proof, [&](access_polled::answer& into, const std::shared_ptr<attempt>& subject) {
+      const auto said = service.as_pollable()->poll_access(*subject);
+      into.state = said.state;
+      into.source = said.source;
+      if (said.state == access_state::unproven) into.reason = "the provider can't tell";
+    });
+    if (a.state != access_state::running) round.answers.push_back(std::move(a));
+  }
+  out->send(std::move(round));
+}
+
+void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, operation_id op, proof_id proof) {
+  access_polled answer;
+  answer.round = false;
+  answer.answers.push_back(
+      ask_one(roots, op, proof, [&](access_polled::answer& into, const std::shared_ptr<attempt>& subject) {
+        deliveries* d = service.as_fetches();
+        if (d == nullptr) d = service.as_publishes();
+        const std::shared_ptr<attempt> one[] = {subject};
+        const bool ended = d != nullptr && d->quiesce(one);
+        into.state = ended ? access_state::ended : access_state::unproven;
+        if (!ended) into.reason = "quiesce answered false";
+      }));
+  out->send(std::move(answer));
+}
+
+// ---- on the actor
+
+void start_round(self_pointer self) {
+  auto& s = self->state;
+  proof_list proofs{s.in_flight.begin(), s.in_flight.end()};
+  s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(),
+                          proofs = std::move(proofs)] { poll_job(*service, *roots, out, proofs); });
+}
+
+void collect(self_pointer self, const collect_proof& c) {
+  auto& s = self->state;
+  ++s.proofs;
+  s.in_flight[c.operation] = c.proof;
+  if (s.config.service->as_pollable() != nullptr) {
+    if (s.schedule.wake()) start_round(self);
+    return;
+  }
+  s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c] {
+    quiesce_job(*service, *roots, out, c.operation, c.proof);
+  });
+}
+
+void on_answers(self_pointer self, const access_polled& polled) {
+  auto& s = self->state;
+  bool advanced = false;
+  for (const auto& a : polled.answers) {
+    const auto it = s.in_flight.find(a.operation);
+    if (it == s.in_flight.end() || it->second != a.proof) {
+      ++s.rejected;
+      continue;
+    }
+    s.in_flight.erase(it);
+    advanced = true;
+    if (a.state == access_state::ended) {
+      tell(self, s.peers->adapter, access_ended{a.operation, a.proof, a.source});
+    } else {
+      ++s.disputed;
+      tell(self, s.peers->adapter, access_unproven{a.operation, a.proof, a.reason});
+    }
+  }
+  if (!polled.round) return;
+  const auto next = s.schedule.end(advanced, !s.in_flight.empty());
+  if (!next) return;
+  if (next->count() == 0) {
+    if (s.schedule.wake()) start_round(self);
+  } else {
+    tell_later<proof_collector_actor>(self, *next, poll_access{s.schedule.generation()});
+  }
+}
+
+void on_poll(self_pointer self, std::uint64_t generation) {
+  auto& s = self->state;
+  if (s.in_flight.empty() || s.config.service->as_pollable() == nullptr) return;
+  if (generation == 0 ? s.schedule.wake() : s.schedule.due(generation)) start_round(self);
+}
+
+proof_collector_actor::behavior_type proof_collector(self_pointer self, const collector_config& config) {
+  auto& s = self->state;
+  s.config = config;
+  s.schedule = poll_schedule{config.polling};
+  s.way_in.open(proof_collector_actor{self});
+  return {
+      [self](const wired& w) { self->state.peers = w.peers; },
+      [](const peer_down&) {},
+      [self](const quit_now&) { self->quit(); },
+      [self](const report_request&) -> caf::result<actor_report> {
+        const auto& state = self->state;
+        actor_report r;
+        r.kind = actor_kind::proof_collector;
+        r.figures = {{"in_flight", static_cast<std::int64_t>(state.in_flight.size())},
+                     {"proofs", static_cast<std::int64_t>(state.proofs)},
+                     {"disputed", static_cast<std::int64_t>(state.disputed)},
+                     {"rounds", static_cast<std::int64_t>(state.schedule.rounds())},
+                     {"rejected", static_cast<std::int64_t>(state.rejected)}};
+        return r;
+      },
+      [self](const collect_proof& c) { collect(self, c); },
+      [self](const access_polled& p) { on_answers(self, p); },
+      [self](const poll_access& p) { on_poll(self, p.generation); },
+  };
+}
+
+}  // namespace
+
+proof_collector_actor spawn_proof_collector(caf::actor_system& system, collector_config config) {
+  return system.spawn(proof_collector, std::move(config));
+}
+
+}  // namespace kvlease

@@ -1,0 +1,21 @@
+// The supervisor actor: tells every peer who has died (7.4), and shuts the runtime down actor by actor in
+// the order of semantics 6.7, by messages and within a bound (7.8).
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "messages/supervisor.hpp"
+#include "src/ledger.hpp"
+
+namespace kvlease {
+
+struct supervisor_config {
+  std::shared_ptr<ledger> roots;
+  std::chrono::nanoseconds look_again = std::chrono::milliseconds{2};  ///< while a shutdown waits
+  std::chrono::nanoseconds answer_within = std::chrono::seconds{5};
+};
+
+supervisor_actor spawn_supervisor(caf::actor_system& system, supervisor_config config);
+
+}  // namespace kvlease

@@ -1,0 +1,57 @@
+#include "src/containment.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+
+namespace kvlease {
+
+struct containment::shared {
+  callback call;
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<fatal_record> fatal;
+  bool closed = false;
+  bool failed = false;
+
+  void serve() {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [this] { return fatal || closed; });
+    if (!fatal) return;
+    const auto record = *fatal;
+    lock.unlock();
+    try {
+      if (call) call(record);
+    } catch (...) {
+      const std::lock_guard again{mutex};
+      failed = true;
+    }
+  }
+};
+
+containment::containment(callback call) : shared_{std::make_shared<shared>()} {
+  shared_->call = std::move(call);
+  std::thread{[s = shared_] { s->serve(); }}.detach();
+}
+
+containment::~containment() {
+  const std::lock_guard lock{shared_->mutex};
+  shared_->closed = true;
+  shared_->changed.notify_all();
+}
+
+void containment::trigger(const fatal_record& fatal) {
+  const std::lock_guard lock{shared_->mutex};
+  if (shared_->fatal) return;
+  shared_->fatal = fatal;
+  shared_->changed.notify_all();
+}
+
+bool containment::failed() const {
+  const std::lock_guard lock{shared_->mutex};
+  return shared_->failed;
+}
+
+}  // namespace kvlease

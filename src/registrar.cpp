@@ -1,0 +1,97 @@
+#include "src/registrar.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "src/guard.hpp"
+
+namespace kvlease {
+
+registrar_effects registrar::register_next() {
+  if (live_.size() == parts_.size()) {
+    phase_ = phase::registered;
+    return {.start_answer = ""};
+  }
+  phase_ = phase::registering;
+  in_flight_ = drawn_.next();
+  return {.open = registrar_effects::opening{*in_flight_, parts_[live_.size()]}};
+}
+
+registrar_effects registrar::held(hold_id hold) {
+  hold_ = hold;
+  if (phase_ != phase::holding) return {};  // stopped meanwhile
+  return register_next();
+}
+
+registrar_effects registrar::fail_start(const std::string& problem) {
+  // What succeeded is kept, and so is the hold; only close() is left (5.1).
+  problem_ = "pool registration failed: " + problem;
+  if (phase_ == phase::registering) phase_ = phase::failed;
+  registrar_effects e{.start_answer = problem_};
+  if (!retained_) e.retain = problem_;
+  retained_ = true;
+  return e;
+}
+
+registrar_effects registrar::registered(registration_id id, const std::string& problem) {
+  if (in_flight_ != id) return {};
+  in_flight_.reset();
+  if (!problem.empty()) return fail_start(problem);
+  live_.push_back(id);
+  if (phase_ != phase::registering) return {.start_answer = "stopped while registering"};
+  return register_next();
+}
+
+registrar_effects registrar::stop() {
+  if (phase_ == phase::idle) phase_ = phase::closed;
+  if (phase_ == phase::closed || phase_ == phase::settling) return {};
+  if (!mutated(mutation::close_keeps_admission)) phase_ = phase::stopping;
+  if (retained_) return {};
+  retained_ = true;
+  return {.retain = "staging adapter shutdown"};
+}
+
+registrar_effects registrar::close() {
+  if (phase_ != phase::stopping || in_flight_) return {};
+  if (!live_.empty()) {
+    in_flight_ = live_.back();
+    return {.close = in_flight_};
+  }
+  phase_ = phase::settling;
+  return {.settle = true};
+}
+
+registrar_effects registrar::revoked(registration_id id, const std::string& problem) {
+  if (in_flight_ != id) return {};
+  in_flight_.reset();
+  if (!problem.empty() && !mutated(mutation::failed_close_counts)) {
+    problem_ = "deregistration failed: " + problem;
+    return {};
+  }
+  live_.pop_back();
+  return close();
+}
+
+registrar_effects registrar::settled() {
+  if (phase_ != phase::settling) return {};
+  phase_ = phase::closed;
+  return {.release_hold = hold_};
+}
+
+registrar_effects registrar::backend_down() {
+  if (!in_flight_) return {};
+  // The answer is lost: a registration under way may exist, one being closed may still.
+  const bool opening = std::ranges::find(live_, *in_flight_) == live_.end();
+  problem_ = "the backend is down";
+  if (opening) return fail_start(problem_);
+  return {};
+}
+
+std::string registrar::state_text() const {
+  constexpr std::string_view names[] = {"not started", "taking the hold", "registering", "registered",
+                                        "registration failed", "stopping", "settling", "closed"};
+  return fmt::format("registrations are {}: {} of {} parts live{}{}", names[static_cast<std::size_t>(phase_)],
+                     live_.size(), parts_.size(), problem_.empty() ? "" : ", ", problem_);
+}
+
+}  // namespace kvlease

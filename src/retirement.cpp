@@ -1,0 +1,229 @@
+#include "src/retirement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "src/guard.hpp"
+
+namespace kvlease {
+
+namespace {
+
+/// now + span, saturating: a deadline past the clock's range never comes.
+time_point later(time_point now, duration span) {
+  return now > time_point::max() - span ? time_point::max() : now + span;
+}
+
+/// Boundaries are inclusive (4.2).
+bool reached(time_point now, time_point deadline) {
+  return mutated(mutation::exclusive_boundary) ? now > deadline : now >= deadline;
+}
+
+}  // namespace
+
+result<transfer_timeout> transfer_timeout::make(std::chrono::duration<double> seconds) {
+  const double s = seconds.count();
+  if (!std::isfinite(s) || s <= 0)
+    return fail(errc::invalid, fmt::format("timeout is {} s, must be finite positive", s));
+  constexpr double most = std::chrono::duration<double>(duration::max()).count() / 4;
+  const auto d = s >= most ? duration::max() / 4
+                           : std::chrono::duration_cast<duration>(std::chrono::duration<double>(s));
+  return transfer_timeout{std::max(d, duration{1})};
+}
+
+retirement::owner_state* retirement::find(owner_id owner) {
+  const auto it = owners_.find(owner);
+  return it == owners_.end() ? nullptr : &it->second;
+}
+
+std::optional<time_point> retirement::boundary(const owner_state& o) const {
+  if (fatal_) return std::nullopt;
+  const bool complete = o.pieces_complete && (o.claims.empty() || mutated(mutation::complete_hides_claims));
+  std::optional<time_point> next;
+  // Also while draining: a disputed proof starts drain without giving the request an answer, and the answer
+  // is due at its deadline all the same (4.3).
+  if (!complete && !o.request_expired && o.request_deadline) next = *o.request_deadline;
+  if (!o.claims.empty() && o.drain_started) {
+    const auto grace = later(*o.drain_started, o.timeout.value());
+    next = next ? std::min(*next, grace) : grace;
+  }
+  return next;
+}
+
+void retirement::rearm(owner_id id, owner_state& o) {
+  const auto next = boundary(o);
+  if (next == o.armed) return;
+  if (o.armed) deadlines_.erase({*o.armed, id});
+  if (next) deadlines_.insert({*next, id});
+  o.armed = next;
+}
+
+void retirement::start_drain(time_point at, owner_id id, owner_state& o, const std::string& reason) {
+  if (o.drain_started && !mutated(mutation::drain_restarts)) return;
+  o.drain_started = at;
+  o.reason = reason;
+  events_.push_back(drain_started{id, at, reason});
+}
+
+void retirement::check(time_point now, owner_id id, owner_state& o) {
+  if (fatal_) return;
+  const bool complete = o.pieces_complete && (o.claims.empty() || mutated(mutation::complete_hides_claims));
+  if (!complete && !o.request_expired && o.request_deadline && reached(now, *o.request_deadline)) {
+    o.request_expired = true;
+    events_.push_back(request_expired{id});
+    start_drain(mutated(mutation::drain_from_notice) ? now : *o.request_deadline, id, o, "transfer timeout");
+  }
+  if (!o.claims.empty() && o.drain_started) {
+    const auto grace = later(*o.drain_started, o.timeout.value());
+    if (reached(now, grace)) {
+      fatal_ = fatal_record{id, o.request, o.way, o.reason, *o.drain_started, grace, now};
+      events_.push_back(*fatal_);
+    }
+  }
+}
+
+void retirement::advance(time_point now) {
+  while (!deadlines_.empty() && !fatal_) {
+    const auto [due, id] = *deadlines_.begin();
+    if (!reached(now, due)) return;
+    auto& o = owners_.at(id);
+    check(now, id, o);
+    rearm(id, o);
+  }
+  if (fatal_) deadlines_.clear();
+}
+
+result<owner_id> retirement::create_owner(time_point now, request_id request, direction way,
+                                          transfer_timeout timeout) {
+  advance(now);
+  if (fatal_) return fail(errc::state, "admission is closed: fatal, " + fatal_->reason);
+  if (closed_ && !mutated(mutation::shutdown_admits))
+    return fail(errc::state, stopped_ ? "admission is closed: stopped" : "admission is closed: shutdown");
+  const auto id = owners_drawn_.next();
+  owners_.emplace(id, owner_state{.request = request, .way = way, .timeout = timeout});
+  return id;
+}
+
+bool retirement::expose(time_point now, owner_id owner, const std::vector<claim_id>& claims) {
+  advance(now);
+  auto* o = find(owner);
+  if (o == nullptr) return false;
+  if (!mutated(mutation::expose_always) && (fatal_ || o->pieces_complete || o->drain_started)) return false;
+  if (!o->request_deadline && !mutated(mutation::expose_without_clock))
+    o->request_deadline = later(now, o->timeout.value());
+  if (!mutated(mutation::expose_without_claim)) o->claims.insert(claims.begin(), claims.end());
+  rearm(owner, *o);
+  return true;
+}
+
+void retirement::complete_pieces(time_point now, owner_id owner) {
+  if (!mutated(mutation::skip_elapsed)) advance(now);
+  if (auto* o = find(owner); o != nullptr && !mutated(mutation::complete_keeps_clock)) {
+    o->pieces_complete = true;
+    rearm(owner, *o);
+  }
+}
+
+bool retirement::is_complete(time_point now, owner_id owner) {
+  advance(now);
+  const auto* o = find(owner);
+  return o != nullptr && o->pieces_complete && o->claims.empty() && !o->drain_started && !fatal_;
+}
+
+void retirement::request_drain(time_point now, owner_id owner, const std::string& reason) {
+  if (!mutated(mutation::skip_elapsed)) advance(now);
+  if (auto* o = find(owner); o != nullptr) {
+    start_drain(now, owner, *o, reason);
+    rearm(owner, *o);
+  }
+}
+
+bool retirement::settle(time_point now, owner_id owner, claim_id claim) {
+  if (!mutated(mutation::skip_elapsed)) advance(now);
+  if (fatal_ && !mutated(mutation::settle_after_fatal)) return false;
+  if (auto* o = find(owner); o != nullptr) {
+    o->claims.erase(claim);
+    rearm(owner, *o);
+  }
+  return true;
+}
+
+void retirement::retain_unproven(time_point now, owner_id owner, claim_id claim, const std::string& reason) {
+  advance(now);
+  auto* o = find(owner);
+  if (o == nullptr) return;
+  if (!mutated(mutation::dispute_without_clock)) start_drain(now, owner, *o, reason);
+  o->claims.insert(claim);
+  rearm(owner, *o);
+  advance(now);
+}
+
+bool retirement::can_retire(time_point now, owner_id owner) {
+  advance(now);
+  const auto* o = find(owner);
+  return !fatal_ && (o == nullptr || o->claims.empty());
+}
+
+bool retirement::close(time_point now, owner_id owner) {
+  advance(now);
+  auto* o = find(owner);
+  if (fatal_) return false;
+  if (o == nullptr) return true;  // closed before: an owner leaves the table in no other way
+  if (!o->claims.empty()) return false;
+  if (o->armed) deadlines_.erase({*o->armed, owner});
+  owners_.erase(owner);
+  return true;
+}
+
+void retirement::request_shutdown(time_point now) {
+  advance(now);
+  closed_ = true;
+  for (const auto& v : owners()) {
+    auto& o = owners_.at(v.owner);
+    if (!mutated(mutation::shutdown_without_drain)) start_drain(now, v.owner, o, "shutdown");
+    rearm(v.owner, o);
+  }
+}
+
+result<void> retirement::stop(time_point now) {
+  advance(now);
+  if (!mutated(mutation::stop_with_owners) && (fatal_ || !owners_.empty())) {
+    const auto first = owners();
+    return fail(errc::state,
+                fmt::format("stop refused: {} retained owners{}{}", owners_.size(),
+                            first.empty() ? "" : ", first is owner " + to_string(first.front().owner),
+                            fatal_ ? ", fatal: " + fatal_->reason : ""));
+  }
+  closed_ = stopped_ = true;
+  return {};
+}
+
+std::vector<retirement_event> retirement::take_events() { return std::exchange(events_, {}); }
+
+std::optional<time_point> retirement::next_deadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+retirement::owner_view retirement::view_of(owner_id owner, const owner_state& o) const {
+  std::optional<time_point> fatal_at;
+  if (o.drain_started && !o.claims.empty()) fatal_at = later(*o.drain_started, o.timeout.value());
+  return {owner, o.request, o.way, o.request_deadline, o.drain_started, fatal_at, o.reason, o.claims.size()};
+}
+
+std::optional<retirement::owner_view> retirement::view(owner_id owner) const {
+  const auto it = owners_.find(owner);
+  if (it == owners_.end()) return std::nullopt;
+  return view_of(owner, it->second);
+}
+
+std::vector<retirement::owner_view> retirement::owners() const {
+  std::vector<owner_view> all;
+  all.reserve(owners_.size());
+  for (const auto& [id, o] : owners_) all.push_back(view_of(id, o));
+  std::ranges::sort(all, {}, &owner_view::owner);
+  return all;
+}
+
+}  // namespace kvlease
