@@ -29,7 +29,7 @@ struct operation_entry {
 
 struct adapter_state {
   static inline const char* name = "kvlease.adapter";
-  adapter_config config;
+  std::shared_ptr<const adapter_config> config;
   std::shared_ptr<const wiring> peers;
   std::optional<id_source<operation_id>> drawn;
   std::optional<id_source<proof_id>> proofs_drawn;
@@ -136,18 +136,18 @@ void send(self_pointer self, const registrar_effects& effects) {
 
 /// The checks of 5.2 that need no lease.
 result<void> may_submit(const adapter_state& s, const submit& m) {
-  if (m.way == direction::fetch ? !s.config.can_fetch : !s.config.can_publish)
+  if (m.way == direction::fetch ? !s.config->can_fetch : !s.config->can_publish)
     return fail(errc::unsupported, fmt::format("the provider does not {}", to_string(m.way)));
   if (s.fatal) return fail(errc::state, "not accepting operations: the runtime is fatal");
   if (!s.registrations->accepting())
     return fail(errc::state, fmt::format("not accepting operations: {}", s.registrations->state_text()));
   if (s.backend_down) return fail(errc::state, "not accepting operations: the backend is down");
-  if (s.operations.size() >= s.config.max_operations)
+  if (s.operations.size() >= s.config->max_operations)
     return fail(errc::capacity, fmt::format("{} operations are open, max_operations is {}", s.operations.size(),
-                                            s.config.max_operations));
-  if (s.queued >= s.config.max_queued_submissions)
+                                            s.config->max_operations));
+  if (s.queued >= s.config->max_queued_submissions)
     return fail(errc::capacity, fmt::format("{} submissions are queued, max_queued_submissions is {}", s.queued,
-                                            s.config.max_queued_submissions));
+                                            s.config->max_queued_submissions));
   return {};
 }
 
@@ -155,14 +155,14 @@ caf::result<operation_id> on_submit(self_pointer self, const submit& m) {
   auto& s = self->state;
   if (const auto may = may_submit(s, m); !may) return to_caf(may.error());
   const auto op = s.drawn->next();
-  const auto view = s.config.roots->claim_lease(m.lease, op, m.way, m.request);
+  const auto view = s.config->roots->claim_lease(m.lease, op, m.way, m.request);
   if (!view) return to_caf(view.error());
-  auto extent = build_extent(**view, s.config.parts, bytes{staging_namespace}, m.is_last);
+  auto extent = build_extent(**view, s.config->parts, bytes{staging_namespace}, m.is_last);
   if (!extent) {
-    s.config.roots->unclaim_lease(m.lease, op);
+    s.config->roots->unclaim_lease(m.lease, op);
     return to_caf(extent.error());
   }
-  s.config.roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
+  s.config->roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
   operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, {}, std::nullopt, {}};
   entry.times.submitted = now_of(self);
   s.by_lease.emplace(m.lease, op);
@@ -178,7 +178,7 @@ void on_settled(self_pointer self, const claim_settled& c) {
   const auto op = c.token.operation();
   if (op == s.registrations->claim()) return send(self, s.registrations->settled());
   if (!s.operations.contains(op)) return void(++s.rejected);
-  s.config.roots->erase(c.token);
+  s.config->roots->erase(c.token);
   apply(self, op, op_event::authorised{});
 }
 
@@ -186,10 +186,10 @@ void on_backend_down(self_pointer self) {
   auto& s = self->state;
   s.backend_down = true;
   apply_to_all(self, [&s](operation_id op) -> operation_event {
-    const auto token = s.config.roots->token(op);
+    const auto token = s.config->roots->token(op);
     const bool queued = s.operations.at(op).core.access() == access_phase::queued;
     return op_event::backend_down{.token_withdrawn = queued && token != nullptr && token->withdraw(),
-                                  .attempt_rooted = s.config.roots->attempt_of(op) != nullptr};
+                                  .attempt_rooted = s.config->roots->attempt_of(op) != nullptr};
   });
   send(self, s.registrations->backend_down());
 }
@@ -228,7 +228,7 @@ caf::result<done> start(self_pointer self) {
   s.registrations->start();
   s.starter = self->make_response_promise<done>();
   tell(self, s.peers->deadline_arbiter,
-       track_registrations{s.registrations->claim(), s.config.registration_timeout});
+       track_registrations{s.registrations->claim(), s.config->registration_timeout});
   tell(self, s.peers->lender, hold_parts{});  // the hold comes before any registration (5.1)
   return s.starter;
 }
@@ -275,7 +275,7 @@ void on_peer_down(self_pointer self, actor_kind kind) {
 
 adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& config) {
   auto& s = self->state;
-  s.config = config;
+  s.config = std::make_shared<const adapter_config>(config);
   s.drawn.emplace(config.runtime);
   s.proofs_drawn.emplace(config.runtime);
   s.registrations.emplace(config.runtime, s.drawn->next(), config.parts);

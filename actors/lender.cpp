@@ -202,6 +202,11 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
       [self](const withdraw_lease& w) { return withdraw(self, w.lease); },
       [self](const ask_readiness& a) { return readiness_of(self, a.request); },
       [self](const ask_slots&) -> caf::result<slot_counts> { return self->state.core->counts(); },
+      [self](const check_paint&) -> caf::result<std::uint64_t> {
+        self->state.paint->check_all();
+        count_paint(self->state);
+        return self->state.paint->exposure_bytes();
+      },
       [self](const hold_parts&) {
         const auto hold = self->state.holds_drawn->next();
         self->state.holds.insert(hold);

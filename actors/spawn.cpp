@@ -39,9 +39,9 @@ result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_l
                   fmt::format("staging_slots of pool group {} is {}, must be at least 1 and fit in memory", p, slots));
     auto block = s.device->allocate_staging(static_cast<std::size_t>(slots * page));
     if (!block) return tl::unexpected{block.error()};
-    std::vector<std::size_t> served;
+    std::vector<std::int64_t> served;
     for (std::size_t g = 0; g < layout.layer_groups.size(); ++g)
-      if (layout.layer_groups[g].pool_group == static_cast<std::int64_t>(p)) served.push_back(g);
+      if (layout.layer_groups[g].pool_group == static_cast<std::int64_t>(p)) served.push_back(static_cast<std::int64_t>(g));
     const auto name = names->part_name(served);
     if (!name) return tl::unexpected{name.error()};
     parts.push_back({*name, (*block)->address(), slots * page, page, slots});
@@ -53,6 +53,7 @@ result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_l
 }  // namespace
 
 result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) {
+  if (const auto supported = validate(s.profile); !supported) return tl::unexpected{supported.error()};
   const auto& layout = s.manager->layout();
   auto roots = std::make_shared<ledger>();
   auto parts = allocate_parts(s, layout, *roots);

@@ -13,11 +13,13 @@
 #include "src/include/kvlease/manager_port.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/profile.hpp"
 
 namespace kvlease {
 
 struct runtime_setup {
   incarnation runtime;
+  shared_runtime_profile profile;
   std::shared_ptr<device_port> device;
   std::shared_ptr<manager_port> manager;
   bool manager_blocks = false;
@@ -50,7 +52,7 @@ struct runtime_parts {
 };
 
 /// Allocates staging, opens the provider, spawns and wires the actors. The adapter is started by a
-/// start_adapter request. Errors: invalid (setup), no_memory (staging), provider (opening).
+/// start_adapter request. Errors: invalid (profile, before anything is held; setup), no_memory (staging), provider (opening).
 result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup setup);
 
 }  // namespace kvlease

@@ -35,6 +35,8 @@ struct readiness_answer {
   std::optional<readiness> value;
 };
 struct ask_slots {};
+/// Look at the paint of every free slot now; answered with the bytes of exposure found so far (8.2).
+struct check_paint {};
 
 // ---- adapter → lender
 struct hold_parts {};
@@ -88,7 +90,7 @@ struct copies_lost {
 using lender_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           caf::result<lease_id>(lend), caf::result<done>(withdraw_lease),
-          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots), void(hold_parts),
+          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots), caf::result<std::uint64_t>(check_paint), void(hold_parts),
           void(release_hold), void(await_proof), void(finish_lease), void(return_lease), void(guards_gone),
           void(lease_overdue), caf::result<lender_rest>(shut_lender), void(lease_paged), void(rows_pinned),
           void(request_freed), void(copy_complete), void(copy_unproven)>;
@@ -102,6 +104,7 @@ KVLEASE_LOCAL_MESSAGE(kvlease::withdraw_lease);
 KVLEASE_LOCAL_MESSAGE(kvlease::ask_readiness);
 KVLEASE_LOCAL_MESSAGE(kvlease::readiness_answer);
 KVLEASE_LOCAL_MESSAGE(kvlease::ask_slots);
+KVLEASE_LOCAL_MESSAGE(kvlease::check_paint);
 KVLEASE_LOCAL_MESSAGE(kvlease::hold_parts);
 KVLEASE_LOCAL_MESSAGE(kvlease::release_hold);
 KVLEASE_LOCAL_MESSAGE(kvlease::await_proof);

@@ -21,12 +21,16 @@ inline constexpr std::size_t block_name_size = 54;
 /// A contiguous span of staging memory, one a pool group; a slot holds one row.
 struct part {
   std::string name;
-  std::uintptr_t address = 0;    ///< first byte
-  std::int64_t nbytes = 0;       ///< bytes; may exceed slots * slot_bytes
-  std::int64_t slot_bytes = 0;   ///< bytes a slot
-  std::int64_t slots = 0;        ///< count
+  std::uintptr_t address = 0;   ///< first byte
+  std::int64_t nbytes = 0;      ///< bytes; may exceed slots * slot_bytes
+  std::int64_t slot_bytes = 0;  ///< bytes a slot
+  std::int64_t slots = 0;       ///< count
   friend bool operator==(const part&, const part&) = default;
 };
+
+/// What C++ would convert to a number in silence.
+template <class T>
+concept flag_or_fraction = std::same_as<T, bool> || std::floating_point<T>;
 
 /// One layer group's rows. `names`, `addresses` and `part_index` are all given or all absent.
 class group_run {
@@ -40,9 +44,8 @@ class group_run {
   /// `ordinals`: n block ordinals. Errors: invalid for a negative layer group or unequal lengths.
   static result<group_run> make(std::int64_t layer_group, std::vector<std::int64_t> ordinals,
                                 std::optional<placement> where);
-  /// A flag or a fraction is no layer group (PS-16); without this it would be converted in silence.
-  template <class T>
-    requires(std::same_as<T, bool> || std::floating_point<T>)
+  /// A flag or a fraction is no layer group (PS-16).
+  template <flag_or_fraction T>
   static result<group_run> make(T, std::vector<std::int64_t>, std::optional<placement>) = delete;
 
   std::int64_t layer_group() const noexcept { return layer_group_; }
@@ -89,9 +92,9 @@ struct readiness {
 
 /// How much staging a lender allocates (scenarios 5.3).
 struct staging_options {
-  std::int64_t fetch_tokens = 0;          ///< the longest range that one lease must fit
-  std::int64_t max_fetches = 1;           ///< leases of that length at once
-  std::optional<std::int64_t> max_bytes;  ///< cap on the sum of the parts
+  std::int64_t fetch_tokens = 0;                         ///< the longest range that one lease must fit
+  std::int64_t max_fetches = 1;                          ///< leases of that length at once
+  std::optional<std::int64_t> max_bytes = std::nullopt;  ///< cap on the sum of the parts
   /// Errors: invalid naming the field for values below 1.
   result<void> validate() const;
 };

@@ -267,8 +267,9 @@ class fault_provider::struck_attempt final : public attempt,
       }
       return watch();
     }
-    later(&struck_attempt::submit_late);
+    // Before the delay starts: a stage that was set after it could undo a later one.
     if (shape == late_shape::early_failure) answer(failed{failure_text(n_)}, stage::held);
+    later(&struck_attempt::submit_late);
   }
 
   /// The delayed submission. Its rights are those of the first submission, whatever the provider behind

@@ -1,22 +1,70 @@
 // Named mutations (docs/testing.md): each removes one guard of one safety rule, so that the tests can be seen
-// to fail without it. Only the core is ever built with them (target kvlease_core_mutable, linked by tests
+// to fail without it. Only the core is ever built with them (target kvlease_core_mutable, linked by the tests
 // alone); in the library that users get, `mutated` is a constant false and no switch exists.
+// tests/mutations.cpp says which test case each must break.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
+// clang-format off
+#define KVLEASE_FOR_EACH_MUTATION(X) \
+  X(adapter_ignores_fatal) \
+  X(call_after_outcome) \
+  X(call_when_refused) \
+  X(cancel_before_commit) \
+  X(cancel_repeats) \
+  X(close_keeps_admission) \
+  X(commit_skips_elapsed) \
+  X(complete_hides_claims) \
+  X(complete_keeps_clock) \
+  X(copy_error_is_done) \
+  X(dispute_is_proof) \
+  X(dispute_retries_itself) \
+  X(dispute_without_clock) \
+  X(drain_from_notice) \
+  X(drain_restarts) \
+  X(error_as_miss) \
+  X(escape_is_rejection) \
+  X(exclusive_boundary) \
+  X(expose_always) \
+  X(expose_without_claim) \
+  X(expose_without_clock) \
+  X(failed_close_counts) \
+  X(failure_without_drain) \
+  X(free_with_roots) \
+  X(ignore_read_guards) \
+  X(last_outcome_wins) \
+  X(lease_submitted_twice) \
+  X(lost_answer_is_rejection) \
+  X(lost_copy_frees) \
+  X(mark_undelivered) \
+  X(outcome_waits_for_release) \
+  X(release_at_outcome) \
+  X(release_unsettled) \
+  X(retained_before_outcome) \
+  X(settle_after_fatal) \
+  X(settle_before_copies) \
+  X(shutdown_admits) \
+  X(shutdown_without_drain) \
+  X(skip_elapsed) \
+  X(stale_proof_counts) \
+  X(stop_with_owners) \
+  X(timeout_without_outcome) \
+  X(two_proofs) \
+  X(unbounded_admission) \
+  X(unknown_served)
+// clang-format on
+
 namespace kvlease {
 
-enum class mutation : std::uint8_t {
-  none,
-  // filled in by the rules that they break; see tests/mutations.cpp for the test that each must break
-  release_at_outcome,
-};
+#define KVLEASE_MUTATION_NAME(name) name,
+enum class mutation : std::uint8_t { none, KVLEASE_FOR_EACH_MUTATION(KVLEASE_MUTATION_NAME) };
+#undef KVLEASE_MUTATION_NAME
 
 #ifdef KVLEASE_MUTATIONS
 bool mutated(mutation m) noexcept;
+/// Switches the guard of `m` off, and every other on. mutation::none: all on.
 void mutate(mutation m) noexcept;
 #else
 constexpr bool mutated(mutation) noexcept { return false; }

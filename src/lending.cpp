@@ -68,6 +68,14 @@ lending::lending(lending_config config, identity names)
       copies_drawn_{config_.runtime},
       capacity_{slots_of(config_.parts)} {}
 
+std::vector<std::int64_t> lending::slots_needed(const std::vector<page_row>& rows) const {
+  std::vector<std::int64_t> needed(capacity_.size());
+  for (const auto& row : rows)
+    ++needed[static_cast<std::size_t>(
+        config_.layout.layer_groups[static_cast<std::size_t>(row.layer_group)].pool_group)];
+  return needed;
+}
+
 lending::lease_state* lending::find(lease_id lease) {
   const auto it = leases_.find(lease);
   if (it != leases_.end()) return &it->second;
@@ -133,11 +141,7 @@ void lending::on_pages(lease_id id, result<lease_pages> pages) {
   l->keys = std::move(pages->keys);
   if (l->way == direction::fetch) records(l->request).open(id, l->range, l->info);
   if (l->rows.empty()) return grant(id, *l, std::vector<slot_run>(capacity_.size()));
-  std::vector<std::int64_t> needed(capacity_.size());
-  for (const auto& row : l->rows)
-    ++needed[static_cast<std::size_t>(
-        config_.layout.layer_groups[static_cast<std::size_t>(row.layer_group)].pool_group)];
-  auto ticket = pool_.ask(needed);
+  auto ticket = pool_.ask(slots_needed(l->rows));
   if (!ticket) return fail_lease(id, ticket.error());
   l->phase = lease_phase::waiting;
   l->line = *ticket;
@@ -286,8 +290,9 @@ void lending::lose_copy(lease_id id, lease_state& l, const std::string& reason) 
     return close_lease(id);
   }
   // The pin stays for good and so do the slots (6.4, 6.5); the lease is kept to be shown.
-  pool_.quarantine(l.runs);
+  if (!pool_.quarantine(l.runs)) ++rejected_;
   l.phase = lease_phase::unproven;
+  fail_impossible();
   if (l.way == direction::fetch) {
     if (const auto r = records_.find(l.request); r != records_.end()) r->second.abandon(id, l.info);
     effects_.push_back(fx::copies_unproven{id, reason});
@@ -295,6 +300,14 @@ void lending::lose_copy(lease_id id, lease_state& l, const std::string& reason) 
     l.doom = "reported";
     effects_.push_back(fx::lease_failed{id, {errc::device, "the copy out of the pages is unproven: " + reason}});
   }
+}
+
+void lending::fail_impossible() {
+  // Quarantine may have left no run that is long enough: such a lease would block the line for ever.
+  const auto line = line_;
+  for (const auto& [number, id] : line)
+    if (const auto possible = pool_.check(slots_needed(leases_.at(id).rows)); !possible)
+      static_cast<void>(withdraw(id, possible.error().text));
 }
 
 result<void> lending::withdraw(lease_id id, const std::string& why) {

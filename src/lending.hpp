@@ -189,9 +189,12 @@ class lending {
 
   lending(lending_config config, identity names);
 
+  std::vector<std::int64_t> slots_needed(const std::vector<page_row>& rows) const;
   lease_state* find(lease_id lease);
   fetch_records& records(request_id request);
   void serve();
+  /// Fails the waiting leases that quarantine has made impossible.
+  void fail_impossible();
   void grant(lease_id id, lease_state& l, std::vector<slot_run> runs);
   void place(lease_state& l);
   void start_copy(lease_id id, lease_state& l, const std::vector<std::size_t>& rows);

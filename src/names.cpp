@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -243,7 +244,8 @@ bool contains(std::size_t groups, std::int64_t local_group) {
 }  // namespace
 
 result<identity> identity::make(std::span<const std::byte> scope, std::span<const std::byte> layout_id,
-                                std::vector<std::vector<std::uint32_t>> layers, std::vector<shard> shards) {
+                                const std::vector<std::vector<std::uint32_t>>& layers,
+                                const std::vector<shard>& shards) {
   if (layout_id.empty()) return fail(errc::invalid, "layout_id is empty, must be 1 byte or more");
   if (auto ok = check_length("scope", scope.size()); !ok) return tl::unexpected{ok.error()};
   if (auto ok = check_length("layout_id", layout_id.size()); !ok) return tl::unexpected{ok.error()};
@@ -330,7 +332,8 @@ result<void> extend_block_keys(std::vector<digest>& keys, const digest& root, co
                                            "whole blocks of {} tokens",
                                            blocks, have, tokens.size() / each, tokens.size()));
   if (auto ok = check_digests(tokens); !ok) return ok;
-  keys.reserve(blocks);
+  // Not reserve(blocks): callers that go on block by block would copy all keys each time.
+  if (blocks > keys.capacity()) keys.reserve(std::max(blocks, 2 * keys.capacity()));
   sha256_stream hash;
   for (std::size_t i = have; i < blocks; ++i) {
     hash.update(i == 0 ? root : keys.back());

@@ -83,7 +83,8 @@ class identity {
   /// Errors: invalid for a layout_id that is empty or, like the scope, above 65535 bytes; for more than 65535
   /// groups; for another number of shards; for a shard outside 0 <= index < count <= 65535.
   static result<identity> make(std::span<const std::byte> scope, std::span<const std::byte> layout_id,
-                               std::vector<std::vector<std::uint32_t>> layers, std::vector<shard> shards);
+                               const std::vector<std::vector<std::uint32_t>>& layers,
+                               const std::vector<shard>& shards);
 
   const namespace_bytes& namespace_id() const noexcept { return namespace_; }
   std::size_t groups() const noexcept { return canonical_.size(); }

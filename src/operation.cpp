@@ -98,7 +98,7 @@ void operation::on(const op_event::accepted&, effects& out) {
 void operation::on(const op_event::rejected& e, effects& out) {
   if (access_ != access_phase::queued) return void(++rejected_);
   access_ = access_phase::ended;
-  propose(failed{e.reason}, out);
+  propose(failed{"submission rejected: " + e.reason}, out);
   advance(out);
 }
 

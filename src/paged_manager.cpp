@@ -225,9 +225,12 @@ result<std::vector<page_row>> paged_manager::rows(request_id id, token_range ran
 
 void paged_manager::extend_keys(request_state& r, std::int64_t blocks) const {
   assert(blocks <= whole_prompt_blocks(r));
-  if (static_cast<std::size_t>(blocks) <= r.keys.size()) return;
+  const auto wanted = static_cast<std::size_t>(blocks);
+  if (wanted <= r.keys.size()) return;
+  // By doubling, as a prompt that is committed block by block would else be copied as often.
+  if (wanted > r.keys.capacity()) r.keys.reserve(std::max(wanted, 2 * r.keys.capacity()));
   [[maybe_unused]] const auto ok =
-      extend_block_keys(r.keys, r.root, r.prompt, layout_.tokens_per_block, static_cast<std::size_t>(blocks));
+      extend_block_keys(r.keys, r.root, r.prompt, layout_.tokens_per_block, wanted);
   assert(ok);  // admit() has checked every token
 }
 

@@ -25,6 +25,12 @@ struct relay_call {
 using relay_actor = iface<void(lease_ready), void(lease_failed), void(operation_outcome), void(operation_released),
                           void(operation_retained), void(fatal_record), void(relay_call), void(quit_now)>;
 
+/// What the arbiter said of an operation that this relay does not know yet.
+struct early_word {
+  std::function<void(const operation_events&)> pass_on;
+  bool last = false;
+};
+
 struct relay_state {
   static inline const char* name = "kvlease.relay";
   relay_actor::pointer self;
@@ -33,7 +39,7 @@ struct relay_state {
   std::unordered_map<operation_id, operation_events> operations;
   /// The arbiter may speak of an operation before the adapter has answered the submit: there is no order
   /// across senders. Its messages wait here until the answer is in.
-  std::unordered_map<operation_id, std::vector<std::function<void(const operation_events&)>>> early;
+  std::unordered_map<operation_id, std::vector<early_word>> early;
   std::size_t submitting = 0;
 };
 
@@ -45,9 +51,10 @@ void on_operation(relay_state& s, const Message& m, std::function<void(const Mes
   const auto it = s.operations.find(m.operation);
   if (it == s.operations.end()) {
     if (s.submitting > 0)
-      s.early[m.operation].push_back([m, slot](const operation_events& e) {
-        if (e.*slot) (e.*slot)(m);
-      });
+      s.early[m.operation].push_back({[m, slot](const operation_events& e) {
+                                        if (e.*slot) (e.*slot)(m);
+                                      },
+                                      last});
     return;
   }
   if (it->second.*slot) (it->second.*slot)(m);
@@ -197,6 +204,7 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
   b->system = std::make_unique<caf::actor_system>(*b->config);
 
   runtime_setup setup{.runtime = {next_incarnation()},
+                      .profile = options.profile,
                       .device = options.device,
                       .manager = options.manager,
                       .manager_blocks = options.manager_blocks,
@@ -270,7 +278,7 @@ answer_of<lease_id> runtime::lend(direction way, request_id request, token_range
                                   std::optional<std::chrono::nanoseconds> wait_at_most) {
   return body_->ask<lease_id, lease_id>(
       the_lender,
-      lend{way, request, range, host_actor{body_->relay_handle}, wait_at_most},
+      kvlease::lend{way, request, range, host_actor{body_->relay_handle}, wait_at_most},
       [events = std::move(events)](relay_state& r, lease_id lease) {
         r.leases.emplace(lease, events);
         return result<lease_id>{lease};
@@ -308,7 +316,10 @@ answer_of<operation_id> runtime::submit(direction way, lease_id lease, request_i
               r.operations.emplace(op, events);
               promise->set_value(op);
               if (const auto it = r.early.find(op); it != r.early.end()) {
-                for (const auto& tell_it : it->second) tell_it(events);
+                for (const auto& word : it->second) {
+                  word.pass_on(events);
+                  if (word.last) r.operations.erase(op);
+                }
                 r.early.erase(it);
               }
               if (--r.submitting == 0) r.early.clear();
@@ -348,6 +359,13 @@ answer_of<snapshot> runtime::look() {
 }
 
 std::uint64_t runtime::exposure_bytes() const { return body_->parts.exposure_bytes(); }
+
+answer_of<std::uint64_t> runtime::check_exposure() {
+  return body_->ask<std::uint64_t, std::uint64_t>(the_lender, check_paint{},
+                                                  [touches = body_->parts.touches](relay_state&, std::uint64_t paint) {
+                                                    return result<std::uint64_t>{paint + touches->exposure_bytes()};
+                                                  });
+}
 
 std::optional<fatal_record> runtime::fatal() const {
   const std::lock_guard lock{body_->fatal_mutex};

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 namespace kvlease {
 
 namespace {
 
-__extension__ typedef unsigned __int128 wide;  // product of two 63-bit sizes
+/// Holds the product of two 63-bit sizes. Only a typedef can be marked as an extension of the language.
+__extension__ typedef unsigned __int128 wide;  // NOLINT(modernize-use-using)
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
@@ -111,10 +114,10 @@ result<staging_size> size_staging(const sizing_layout& layout, const staging_opt
   if (!budget) return tl::unexpected{budget.error()};
   for (std::size_t p = 0; p < size->rows.size(); ++p) {
     const auto page = layout.page_bytes[p];
-    const auto bytes = static_cast<wide>(size->rows[p] * page);
-    const auto share =
-        static_cast<std::int64_t>(static_cast<wide>(*budget) * bytes / static_cast<wide>(size->fetch_bytes));
-    size->slots.push_back(share / page);
+    const std::int64_t bytes = size->rows[p] * page;  // at most fetch_bytes
+    const wide share =
+        static_cast<wide>(*budget) * static_cast<wide>(bytes) / static_cast<wide>(size->fetch_bytes);
+    size->slots.push_back(static_cast<std::int64_t>(share) / page);
     assert(size->slots[p] >= size->rows[p]);  // one fetch always fits
     size->nbytes += size->slots[p] * page;
   }

@@ -12,9 +12,9 @@ namespace kvlease {
 
 /// What sizing knows of one layer group.
 struct sized_layer_group {
-  std::int64_t pool_group = 0;         ///< index into sizing_layout::page_bytes
-  std::optional<std::int64_t> window;  ///< tokens; absent: full attention
-  std::int64_t sink_blocks = 0;        ///< blocks kept in front of a window; without one it means nothing
+  std::int64_t pool_group = 0;                        ///< index into sizing_layout::page_bytes
+  std::optional<std::int64_t> window = std::nullopt;  ///< tokens; absent: full attention
+  std::int64_t sink_blocks = 0;  ///< blocks kept in front of a window; without one it means nothing
 };
 
 struct sizing_layout {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <utility>
 
 namespace kvlease {
 
@@ -12,7 +13,7 @@ slot_pool::slot_pool(const group_counts& slots) {
   groups_.reserve(slots.size());
   for (const auto n : slots) {
     assert(n >= 0);
-    group g{.slots = n, .free = {}, .quarantined = {}, .free_count = n, .longest = n};
+    group_state g{.slots = n, .free = {}, .quarantined = {}, .free_count = n, .longest = n};
     if (n > 0) g.free.emplace(0, n);
     groups_.push_back(std::move(g));
   }
@@ -44,11 +45,11 @@ void slot_pool::insert(run_map& runs, slot_run r) {
   runs.emplace_hint(next, r.start, r.count);
 }
 
-slot_pool::run_map::const_iterator slot_pool::first_fit(const group& g, std::int64_t count) {
+slot_pool::run_map::const_iterator slot_pool::first_fit(const group_state& g, std::int64_t count) {
   return std::ranges::find_if(g.free, [count](const auto& run) { return run.second >= count; });
 }
 
-slot_run slot_pool::carve(group& g, run_map::const_iterator from, std::int64_t count) {
+slot_run slot_pool::carve(group_state& g, run_map::const_iterator from, std::int64_t count) {
   const slot_run whole{from->first, from->second};
   assert(count > 0 && whole.count >= count);
   const auto next = g.free.erase(from);
@@ -58,7 +59,7 @@ slot_run slot_pool::carve(group& g, run_map::const_iterator from, std::int64_t c
   return {whole.start, count};
 }
 
-std::int64_t slot_pool::longest_left(const group& g) {
+std::int64_t slot_pool::longest_left(const group_state& g) {
   std::int64_t longest = 0;
   std::int64_t from = 0;
   for (const auto& [start, count] : g.quarantined) {
@@ -196,7 +197,7 @@ slot_pool::group_runs slot_pool::free_runs(std::size_t group) const {
   return runs;
 }
 
-result<void> slot_pool::check_invariants(std::size_t index, const group& g) {
+result<void> slot_pool::check_invariants(std::size_t index, const group_state& g) {
   const auto bad = [&](std::string_view what) {
     return fail(errc::state, fmt::format("slot pool, pool group {}: {}", index, what));
   };

@@ -77,7 +77,7 @@ class slot_pool {
 
  private:
   using run_map = std::map<std::int64_t, std::int64_t>;  ///< start -> count; disjoint, none touching
-  struct group {
+  struct group_state {
     std::int64_t slots = 0;
     run_map free;
     run_map quarantined;
@@ -88,14 +88,14 @@ class slot_pool {
 
   static bool overlaps(const run_map& runs, slot_run r);
   static void insert(run_map& runs, slot_run r);
-  static run_map::const_iterator first_fit(const group& g, std::int64_t count);
-  static slot_run carve(group& g, run_map::const_iterator from, std::int64_t count);
-  static std::int64_t longest_left(const group& g);
-  static result<void> check_invariants(std::size_t index, const group& g);
+  static run_map::const_iterator first_fit(const group_state& g, std::int64_t count);
+  static slot_run carve(group_state& g, run_map::const_iterator from, std::int64_t count);
+  static std::int64_t longest_left(const group_state& g);
+  static result<void> check_invariants(std::size_t index, const group_state& g);
   /// All runs are out: in their group, neither free nor quarantined.
   result<void> check_out(const group_runs& runs, std::string_view verb) const;
 
-  std::vector<group> groups_;
+  std::vector<group_state> groups_;
   std::map<ticket, group_counts> line_;
   std::uint64_t last_ = 0;
 };

@@ -32,7 +32,8 @@ struct rig {
   /// The memory goes before the device does.
   ~rig() { device.hold(); }
 
-  std::shared_ptr<const copy_batch> batch(std::vector<std::pair<std::size_t, std::size_t>> to_from) const {
+  std::shared_ptr<const copy_batch> batch(
+      const std::vector<std::pair<std::size_t, std::size_t>>& to_from) const {
     auto b = std::make_shared<copy_batch>();
     for (const auto& [to, from] : to_from)
       b->rows.push_back({pages->address() + to * row_bytes, host->address() + from * row_bytes, row_bytes});

@@ -276,6 +276,7 @@ TEST_CASE("faults: late, early success: noise under a good outcome until access 
     CHECK(b.access(a) == access_state::running);
     b.exec->advance(plan.late);
     CHECK(b.access(a) == access_state::ended);
+    CHECK(served_of(a->poll()) == std::set<bytes>{"a", "b"});
     CHECK(b.right_bytes());
     CHECK(b.p->quiesce({&a, 1}));
     CHECK(b.touches->exposure_bytes() == 0);
@@ -380,6 +381,16 @@ TEST_CASE("faults: stubborn acknowledges a cancel and goes on") {
   CHECK(served_of(a->poll()) == std::set<bytes>{"a", "b"});
   CHECK(b.right_bytes());
   CHECK(b.access(a) == access_state::ended);
+}
+
+TEST_CASE("faults: stubborn does not pass a cancel on while the bytes move either") {
+  fault_bench b{always(fault_kind::stubborn)};
+  const auto a = b.p->fetch(b.both);
+  int asked = 0;
+  b.p->on_progress([&] { asked += request_cancel(*a) == cancel_disposition::requested; });
+  b.exec->advance(11ms);
+  CHECK(asked > 0);
+  CHECK(served_of(a->poll()) == std::set<bytes>{"a", "b"});
 }
 
 TEST_CASE("faults: what is delayed is dropped when the decorator goes, and proves nothing") {

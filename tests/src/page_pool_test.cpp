@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <set>
 
 namespace kvlease {
 namespace {

@@ -17,13 +17,13 @@ endif()
 
 # Warnings are for our own targets only: linked PRIVATE, so that a host that embeds kvlease keeps its own.
 add_library(kvlease_warnings INTERFACE)
-set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+set(warnings -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(KVLEASE_WERROR)
   list(APPEND warnings -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports std::string concatenation as an overlap that cannot be (GCC bug 105651).
-  list(APPEND warnings -Wno-restrict)
+  list(APPEND warnings -Wno-restrict -Wno-maybe-uninitialized)
   if(KVLEASE_SANITIZE)
     # Instrumentation hides initialisations from the optimiser: false reports only.
     list(APPEND warnings -Wno-maybe-uninitialized)

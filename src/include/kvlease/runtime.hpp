@@ -23,6 +23,7 @@
 #include "src/include/kvlease/manager_port.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/profile.hpp"
 
 namespace kvlease {
 
@@ -31,6 +32,7 @@ using answer_of = std::future<result<T>>;
 
 struct runtime_options {
   // ---- required
+  shared_runtime_profile profile;  ///< explicit facts, validated before anything is held (semantics 3.1)
   std::shared_ptr<device_port> device;
   std::shared_ptr<manager_port> manager;
   std::function<std::shared_ptr<provider>(const provider_context&)> open_provider;
@@ -109,7 +111,9 @@ class runtime {
 
   // ---- the runtime
   answer_of<snapshot> look();
-  std::uint64_t exposure_bytes() const;  ///< both detectors (semantics 8)
+  std::uint64_t exposure_bytes() const;  ///< what both detectors have found (semantics 8)
+  /// Looks at the paint of every free slot first. Takes time by the bytes of staging.
+  answer_of<std::uint64_t> check_exposure();
   std::optional<fatal_record> fatal() const;
   /// Closes admission and drains, in the order of semantics 6.7. May be repeated.
   stop_report stop(std::chrono::nanoseconds bound);

@@ -1,0 +1,8 @@
+#include <iostream>
+#include <unistd.h>
+
+#include "tools/command_line.hpp"
+
+int main(int argc, char** argv) {
+  return kvlease::run_command_line(argc, argv, std::cout, std::cerr, isatty(STDERR_FILENO) == 1);
+}

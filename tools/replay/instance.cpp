@@ -1,0 +1,59 @@
+#include "tools/replay/instance.hpp"
+
+#include <string_view>
+
+#include "cuda/host_device.hpp"
+#include "src/memory_provider.hpp"
+#include "src/paged_manager.hpp"
+
+namespace kvlease::replay {
+
+namespace {
+/// Instances that share content share the scope (scenarios 6.2).
+constexpr std::string_view scope = "kvlease-replay";
+}  // namespace
+
+result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, const std::shared_ptr<memory_store>& store,
+                                                std::size_t number,
+                                                std::function<void(const fatal_record&)> on_fatal) {
+  auto made = std::make_unique<instance>();
+  auto device = std::make_shared<host_device>();
+  auto pages = device->allocate_device(plan.pool_blocks * plan.block_bytes);
+  if (!pages) return tl::unexpected{pages.error()};
+  paged_manager_options m;
+  m.tokens_per_block = plan.tokens_per_block;
+  m.pool_groups = {{static_cast<std::int64_t>(plan.block_bytes), static_cast<std::int64_t>(plan.pool_blocks)}};
+  m.layer_groups = {{.pool_group = 0, .layers = {0}}};
+  m.reuse = plan.local_reuse;
+  auto manager = paged_manager::make(std::move(m), {*pages});
+  if (!manager) return tl::unexpected{manager.error()};
+
+  const auto& layout = (*manager)->layout();
+  auto names = identity::make(std::as_bytes(std::span{scope}), layout.layout_id, {{0}}, {{1, 0}});
+  if (!names) return tl::unexpected{names.error()};
+  made->names = std::make_unique<identity>(*std::move(names));
+  made->budget = std::make_unique<page_budget>(plan.pool_blocks);
+
+  runtime_options o;
+  o.profile = supported_profile("kvlease-memory-" KVLEASE_VERSION);
+  o.device = device;
+  o.manager = *std::move(manager);
+  o.staging_slots = {static_cast<std::int64_t>(plan.staging_slots)};
+  o.scope = bytes{scope};
+  o.max_waiting_leases = o.max_operations = o.max_queued_submissions = plan.concurrency * 4 + 1024;
+  o.on_fatal = std::move(on_fatal);
+  o.open_provider = [&, raw = made.get()](const provider_context& context) {
+    auto faults = plan.faults;
+    faults.seed += number;  // instances are struck differently
+    // Inside the call while requests run one by one: then a run repeats, whatever the machine's timing.
+    auto inner = std::make_shared<memory_provider>(store, context, memory_options{.background = plan.concurrency > 1});
+    raw->faults = std::make_shared<fault_provider>(std::move(inner), faults, context);
+    return gate(raw->faults, raw->gates);
+  };
+  auto lender = runtime::start(std::move(o));
+  if (!lender) return tl::unexpected{lender.error()};
+  made->lender = *std::move(lender);
+  return made;
+}
+
+}  // namespace kvlease::replay
