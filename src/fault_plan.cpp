@@ -90,6 +90,19 @@ std::optional<fault_kind> strike(const fault_plan& plan, std::uint64_t n) noexce
   return std::nullopt;
 }
 
+std::vector<std::size_t> partial_units(const fault_plan& plan, std::uint64_t n, std::size_t count) {
+  std::vector<std::size_t> kept;
+  if (count < 2) return kept;
+  const std::uint64_t seed = draw(plan, n, fault_draw::units);
+  const std::size_t goes = mix64(seed, 0, 0) % count;
+  const std::size_t stays = (goes + 1 + mix64(seed, 0, 1) % (count - 1)) % count;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool toss = (mix64(seed, 1, i) & 1) != 0;
+    if (i != goes && (i == stays || toss)) kept.push_back(i);
+  }
+  return kept;
+}
+
 std::chrono::nanoseconds late_delay(const fault_plan& plan, std::uint64_t n) noexcept {
   const auto least = plan.late / 4;
   const auto room = static_cast<std::uint64_t>((plan.late - least).count()) + 1;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "messages/error.hpp"
 
@@ -34,6 +35,10 @@ std::optional<fault_kind> strike(const fault_plan& plan, std::uint64_t n) noexce
 /// What else a fault draws for its submission.
 enum class fault_draw : std::uint8_t { kind, units, noise, delay, shape };
 std::uint64_t draw(const fault_plan& plan, std::uint64_t n, fault_draw what) noexcept;
+
+/// Which of `count` units a partial submission keeps, rising: at least one stays and at least one goes; of
+/// fewer than two, none stays.
+std::vector<std::size_t> partial_units(const fault_plan& plan, std::uint64_t n, std::size_t count);
 
 /// In [late / 4, late].
 std::chrono::nanoseconds late_delay(const fault_plan& plan, std::uint64_t n) noexcept;

@@ -44,20 +44,6 @@ cache_extent with_units(const cache_extent& of, std::vector<unit> units) {
                              of.is_last() ? end_of_sequence::yes : end_of_sequence::no);
 }
 
-/// At least one unit stays and at least one goes; of fewer than two, none stays.
-std::vector<unit> proper_subset(const std::vector<unit>& units, std::uint64_t seed) {
-  std::vector<unit> kept;
-  const std::size_t n = units.size();
-  if (n < 2) return kept;
-  const std::size_t goes = mix64(seed, 0, 0) % n;
-  const std::size_t stays = (goes + 1 + mix64(seed, 0, 1) % (n - 1)) % n;
-  for (std::size_t i = 0; i < n; ++i) {
-    const bool toss = (mix64(seed, 1, i) & 1) != 0;
-    if (i != goes && (i == stays || toss)) kept.push_back(units[i]);
-  }
-  return kept;
-}
-
 }  // namespace
 
 struct fault_provider::core {
@@ -432,7 +418,9 @@ std::shared_ptr<attempt> fault_provider::submit(direction way, const cache_exten
     case fault_kind::partial: {
       std::vector<unit> kept;
       if (*kind == fault_kind::partial) {
-        kept = proper_subset(extent.units(), draw(core_->plan, n, fault_draw::units));
+        for (const std::size_t i : partial_units(core_->plan, n, extent.units().size())) {
+          kept.push_back(extent.units()[i]);
+        }
       }
       const std::size_t withheld = extent.units().size() - kept.size();
       auto made = core_->submit(way, with_units(extent, std::move(kept)), along);
@@ -467,36 +455,32 @@ std::shared_ptr<fault_provider::struck_attempt> fault_provider::mine(attempt& a)
   return s && s->belongs_to(*core_) ? s->shared_from_this() : nullptr;
 }
 
-bool fault_provider::quiesce(attempt_list attempts) {
-  const auto shared = core_;
-  std::vector<std::shared_ptr<attempt>> untouched;
-  std::vector<std::shared_ptr<struck_attempt>> struck_ones;
+fault_provider::sorted fault_provider::sort(attempt_list attempts) const {
+  sorted by;
   for (const auto& a : attempts) {
     if (auto s = mine(*a)) {
-      struck_ones.push_back(std::move(s));
+      by.struck.push_back(std::move(s));
     } else {
-      untouched.push_back(a);
+      by.untouched.push_back(a);
     }
   }
+  return by;
+}
+
+bool fault_provider::quiesce(attempt_list attempts) {
+  const auto shared = core_;  // a waiter may outlive the provider
+  const sorted by = sort(attempts);
   // Each is asked, so that all injected doubts are spent by one call.
-  bool all = untouched.empty() || shared->inner_deliveries->quiesce(untouched);
-  for (const auto& s : struck_ones) all &= s->quiesce();
+  bool all = by.untouched.empty() || shared->inner_deliveries->quiesce(by.untouched);
+  for (const auto& s : by.struck) all &= s->quiesce();
   return all;
 }
 
 void fault_provider::settle(attempt_list attempts) {
   const auto shared = core_;
-  std::vector<std::shared_ptr<attempt>> untouched;
-  std::vector<std::shared_ptr<struck_attempt>> struck_ones;
-  for (const auto& a : attempts) {
-    if (auto s = mine(*a)) {
-      struck_ones.push_back(std::move(s));
-    } else {
-      untouched.push_back(a);
-    }
-  }
-  if (!untouched.empty()) shared->inner_deliveries->settle(untouched);
-  for (const auto& s : struck_ones) s->settle();
+  const sorted by = sort(attempts);
+  if (!by.untouched.empty()) shared->inner_deliveries->settle(by.untouched);
+  for (const auto& s : by.struck) s->settle();
 }
 
 std::unique_ptr<registration> fault_provider::register_pool(std::uintptr_t address, std::size_t size) {

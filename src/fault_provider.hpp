@@ -22,6 +22,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kvlease/provider.hpp"
 #include "src/fault_plan.hpp"
@@ -78,8 +79,13 @@ class fault_provider final : public provider,
  private:
   struct core;
   class struck_attempt;
+  struct sorted {
+    std::vector<std::shared_ptr<attempt>> untouched;
+    std::vector<std::shared_ptr<struck_attempt>> struck;
+  };
   std::shared_ptr<attempt> submit(direction way, const cache_extent& extent, route* along);
   std::shared_ptr<struck_attempt> mine(attempt& a) const;
+  sorted sort(attempt_list attempts) const;
 
   std::shared_ptr<core> core_;
 };

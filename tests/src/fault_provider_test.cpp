@@ -126,6 +126,21 @@ TEST_CASE("faults: 7.9 strikes are a function of seed and submission, at the giv
   CHECK(draw(plan, 1, fault_draw::delay) == 0x550f8874d139ee4);
 }
 
+TEST_CASE("faults: a partial submission keeps a proper, rising subset") {
+  const fault_plan plan{.seed = 8};
+  std::set<std::vector<std::size_t>> seen;
+  for (std::uint64_t n = 0; n < 200; ++n) {
+    CHECK(partial_units(plan, n, 0).empty());
+    CHECK(partial_units(plan, n, 1).empty());
+    const auto kept = partial_units(plan, n, 3);
+    CHECK((kept.size() == 1 || kept.size() == 2));
+    CHECK(std::set<std::size_t>(kept.begin(), kept.end()).size() == kept.size());
+    CHECK(std::ranges::is_sorted(kept));
+    seen.insert(kept);
+  }
+  CHECK(seen.size() == 6);
+}
+
 TEST_CASE("faults: 7.9 the same seed gives the same run") {
   const auto run = [] {
     fault_bench b{*parse_faults("miss=0.2,partial=0.2,fail=0.2,reject=0.2", 11), false};
