@@ -23,12 +23,18 @@ struct lender_state {
   std::unordered_map<lease_id, caf::typed_response_promise<lease_id>> askers;
   std::unordered_map<lease_id, host_actor> holders;
   outlet_owner<lender_actor> way_in;
+  bool memory_may_go = false;  ///< after the last look at the paint
 };
 
 using self_pointer = lender_actor::stateful_pointer<lender_state>;
 
 void count_paint(lender_state& s) {
   if (s.config.paint_exposure) s.config.paint_exposure->store(s.paint->exposure_bytes());
+}
+
+void look_at_paint(lender_state& s) {
+  if (!s.memory_may_go) s.paint->check_all();
+  count_paint(s);
 }
 
 /// Calls `each` with every slot of `runs`.
@@ -164,9 +170,10 @@ lender_rest shut(self_pointer self) {
   auto& s = self->state;
   s.core->shut_down();
   send_effects(self);
-  s.paint->check_all();
-  count_paint(s);
-  return {s.core->open_leases(), s.holds.size(), s.core->counts()};
+  look_at_paint(s);
+  const lender_rest rest{s.core->open_leases(), s.holds.size(), s.core->counts()};
+  s.memory_may_go = rest.leases == 0 && rest.holds == 0;
+  return rest;
 }
 
 /// A holder's message about a lease of this runtime: the core acts, its effects go out.
@@ -203,8 +210,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
       [self](const ask_readiness& a) { return readiness_of(self, a.request); },
       [self](const ask_slots&) -> caf::result<slot_counts> { return self->state.core->counts(); },
       [self](const check_paint&) -> caf::result<std::uint64_t> {
-        self->state.paint->check_all();
-        count_paint(self->state);
+        look_at_paint(self->state);
         return self->state.paint->exposure_bytes();
       },
       [self](const hold_parts&) {

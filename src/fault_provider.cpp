@@ -375,9 +375,8 @@ std::array<std::uint64_t, fault_kind_count> fault_provider::struck() const {
 std::string fault_provider::describe() const {
   std::string faults;
   for (std::size_t i = 0; i < fault_kind_count; ++i) {
-    if (core_->plan.probability[i] <= 0) continue;
-    faults.append(to_string(static_cast<fault_kind>(i))).append("=");
-    faults.append(std::to_string(core_->plan.probability[i])).append(", ");
+    const double p = core_->plan.probability[i];
+    if (p > 0) faults.append(to_string(fault_kind(i))).append("=" + std::to_string(p) + ", ");
   }
   return "faults (" + faults + "seed " + std::to_string(core_->plan.seed) + ") in front of " +
          core_->inner->describe();

@@ -102,6 +102,7 @@ TEST_CASE("8.1 parts in any order are found by address") {
 TEST_CASE("8.1 counts are exact under many threads") {
   staging_fixture f;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   const touch_right held = f.touches->claim(f.slot(0, 0));
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
