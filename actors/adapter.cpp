@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "actors/errors.hpp"
@@ -22,6 +23,7 @@ struct operation_entry {
   lease_id lease;
   direction way;
   request_id request;
+  std::optional<owner_id> owner;  ///< the host's
   operation_times times;
   std::optional<cancel_disposition> cancel_answer;
   std::string cancel_error;
@@ -35,11 +37,12 @@ struct adapter_state {
   std::optional<id_source<proof_id>> proofs_drawn;
   std::map<operation_id, operation_entry> operations;
   std::unordered_map<lease_id, operation_id> by_lease;
+  std::set<owner_id> owners;  ///< of hosts, used by open operations
   std::optional<registrar> registrations;
   caf::typed_response_promise<done> starter;
   std::size_t queued = 0;  ///< submissions that the backend has not answered
   bool fatal = false;
-  bool backend_down = false;
+  std::set<actor_kind> down;
   std::uint64_t admitted = 0, released = 0, rejected = 0;
 };
 
@@ -54,11 +57,17 @@ struct effect_sender {
   operation_entry& entry;
 
   adapter_state& s() const { return self->state; }
+  /// What is sent to an actor that is gone vanishes (7.4).
+  bool is_down(actor_kind kind) const { return s().down.contains(kind); }
 
   void operator()(const op_effect::start_backend&) const {
     ++s().queued;
-    if (s().backend_down) return apply(self, op, op_event::backend_down{.token_withdrawn = true});
+    if (is_down(actor_kind::backend)) return apply(self, op, op_event::backend_down{.token_withdrawn = true});
     tell(self, s().peers->backend, start_submission{op, entry.way});
+  }
+  void operator()(const op_effect::withdraw_submission&) const {
+    const auto token = s().config->roots->token(op);
+    if (token != nullptr && token->withdraw()) apply(self, op, op_event::withdrawn{});
   }
   void operator()(const op_effect::commit& e) const {
     tell(self, s().peers->deadline_arbiter, commit_outcome{op, e.value});
@@ -66,12 +75,14 @@ struct effect_sender {
   void operator()(const op_effect::collect_proof&) const {
     const auto proof = s().proofs_drawn->next();
     entry.core.proof_started(proof);
+    if (is_down(actor_kind::proof_collector)) return apply(self, op, op_event::collector_down{});
     tell(self, s().peers->proof_collector, collect_proof{op, proof});
   }
   void operator()(const op_effect::request_cancel&) const {
     tell(self, s().peers->backend, cancel_attempt{op});
   }
   void operator()(const op_effect::finish_lease& e) const {
+    if (is_down(actor_kind::lender)) return apply(self, op, op_event::lender_down{});
     tell(self, s().peers->lender, finish_lease{entry.lease, e.masks});
   }
   void operator()(const op_effect::awaiting_proof&) const {
@@ -90,6 +101,7 @@ struct effect_sender {
     tell(self, s().peers->lender, return_lease{entry.lease});
     tell(self, s().peers->deadline_arbiter, claim_retired{op, entry.times});
     s().by_lease.erase(entry.lease);
+    if (entry.owner) s().owners.erase(*entry.owner);
     s().operations.erase(op);  // `entry` is gone: nothing may follow
   }
 };
@@ -118,20 +130,28 @@ void apply_to_all(self_pointer self, const std::function<operation_event(operati
 
 void send(self_pointer self, const registrar_effects& effects) {
   auto& s = self->state;
+  if (effects.take_hold) tell(self, s.peers->lender, hold_parts{});
   if (effects.open) tell(self, s.peers->backend, register_part{effects.open->id, effects.open->span});
   if (effects.close) tell(self, s.peers->backend, close_registration{*effects.close});
   if (effects.retain) tell(self, s.peers->deadline_arbiter, retain_claim{s.registrations->claim(), *effects.retain});
   if (effects.settle) tell(self, s.peers->deadline_arbiter, settle_claim{s.registrations->claim()});
-  if (effects.release_hold) {
-    tell(self, s.peers->lender, release_hold{*effects.release_hold});
-    tell(self, s.peers->deadline_arbiter, claim_retired{s.registrations->claim(), {}});
-  }
+  if (effects.release_hold) tell(self, s.peers->lender, release_hold{*effects.release_hold});
+  if (effects.retired) tell(self, s.peers->deadline_arbiter, claim_retired{s.registrations->claim(), {}});
   if (effects.start_answer && s.starter.pending()) {
     if (effects.start_answer->empty())
       s.starter.deliver(done{});
     else
       s.starter.deliver(to_caf({errc::provider, *effects.start_answer}));
   }
+}
+
+/// An operation needs all of them; without one it could neither be submitted nor be released.
+result<void> all_are_up(const adapter_state& s) {
+  for (const auto kind : {actor_kind::deadline_arbiter, actor_kind::backend, actor_kind::proof_collector,
+                          actor_kind::lender})
+    if (s.down.contains(kind))
+      return fail(errc::state, fmt::format("not accepting operations: the {} is down", to_string(kind)));
+  return {};
 }
 
 /// The checks of 5.2 that need no lease.
@@ -141,13 +161,21 @@ result<void> may_submit(const adapter_state& s, const submit& m) {
   if (s.fatal) return fail(errc::state, "not accepting operations: the runtime is fatal");
   if (!s.registrations->accepting())
     return fail(errc::state, fmt::format("not accepting operations: {}", s.registrations->state_text()));
-  if (s.backend_down) return fail(errc::state, "not accepting operations: the backend is down");
+  if (const auto up = all_are_up(s); !up) return up;
   if (s.operations.size() >= s.config->max_operations)
     return fail(errc::capacity, fmt::format("{} operations are open, max_operations is {}", s.operations.size(),
                                             s.config->max_operations));
   if (s.queued >= s.config->max_queued_submissions)
     return fail(errc::capacity, fmt::format("{} submissions are queued, max_queued_submissions is {}", s.queued,
                                             s.config->max_queued_submissions));
+  if (m.owner && m.owner->runtime() != s.config->runtime)
+    return fail(errc::invalid, fmt::format("retirement owner {} is of another runtime's watchdog, not of the "
+                                           "retirement watchdog here",
+                                           to_string(*m.owner)));
+  if (m.owner && s.owners.contains(*m.owner))
+    return fail(errc::state, fmt::format("retirement owner {} is used by another operation: each needs its own "
+                                         "retirement owner",
+                                         to_string(*m.owner)));
   return {};
 }
 
@@ -163,9 +191,10 @@ caf::result<operation_id> on_submit(self_pointer self, const submit& m) {
     return to_caf(extent.error());
   }
   s.config->roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
-  operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, {}, std::nullopt, {}};
+  operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, m.owner, {}, std::nullopt, {}};
   entry.times.submitted = now_of(self);
   s.by_lease.emplace(m.lease, op);
+  if (m.owner) s.owners.insert(*m.owner);
   tell(self, s.peers->deadline_arbiter,
        expose_operation{exposure{op, m.owner, m.request, m.way, m.timeout, entry.times.submitted}, m.host});
   s.operations.emplace(op, std::move(entry));
@@ -177,14 +206,14 @@ void on_settled(self_pointer self, const claim_settled& c) {
   auto& s = self->state;
   const auto op = c.token.operation();
   if (op == s.registrations->claim()) return send(self, s.registrations->settled());
-  if (!s.operations.contains(op)) return void(++s.rejected);
+  const auto it = s.operations.find(op);
+  if (it == s.operations.end() || it->second.core.claim() != claim_phase::settling) return void(++s.rejected);
   s.config->roots->erase(c.token);
   apply(self, op, op_event::authorised{});
 }
 
 void on_backend_down(self_pointer self) {
   auto& s = self->state;
-  s.backend_down = true;
   apply_to_all(self, [&s](operation_id op) -> operation_event {
     const auto token = s.config->roots->token(op);
     const bool queued = s.operations.at(op).core.access() == access_phase::queued;
@@ -196,6 +225,7 @@ void on_backend_down(self_pointer self) {
 
 void on_fatal(self_pointer self) {
   self->state.fatal = true;
+  self->state.registrations->fatal();
   apply_to_all(self, [](operation_id) -> operation_event { return op_event::fatal{}; });
 }
 
@@ -210,7 +240,7 @@ caf::result<adapter_rest> close(self_pointer self) {
   auto& s = self->state;
   send(self, s.registrations->stop());
   apply_to_all(self, [](operation_id) -> operation_event { return op_event::cancel{}; });
-  if (s.operations.empty() && !s.fatal) send(self, s.registrations->close());
+  send(self, s.registrations->close(s.operations.size()));
   adapter_rest rest;
   rest.closed = s.registrations->closed();
   for (const auto& [op, e] : s.operations)
@@ -225,11 +255,12 @@ caf::result<adapter_rest> close(self_pointer self) {
 caf::result<done> start(self_pointer self) {
   auto& s = self->state;
   if (!s.registrations->may_start()) return to_caf({errc::state, "the adapter was started before"});
-  s.registrations->start();
+  if (s.fatal) return to_caf({errc::state, "the runtime is fatal"});
+  if (const auto up = all_are_up(s); !up) return to_caf(up.error());
   s.starter = self->make_response_promise<done>();
   tell(self, s.peers->deadline_arbiter,
        track_registrations{s.registrations->claim(), s.config->registration_timeout});
-  tell(self, s.peers->lender, hold_parts{});  // the hold comes before any registration (5.1)
+  send(self, s.registrations->start());
   return s.starter;
 }
 
@@ -259,13 +290,15 @@ actor_report report(const adapter_state& s) {
 }
 
 void on_peer_down(self_pointer self, actor_kind kind) {
+  self->state.down.insert(kind);
   switch (kind) {
     case actor_kind::backend:
       return on_backend_down(self);
     case actor_kind::proof_collector:
       return apply_to_all(self, [](operation_id) -> operation_event { return op_event::collector_down{}; });
     case actor_kind::lender:
-      return apply_to_all(self, [](operation_id) -> operation_event { return op_event::lender_down{}; });
+      apply_to_all(self, [](operation_id) -> operation_event { return op_event::lender_down{}; });
+      return send(self, self->state.registrations->lender_down());
     case actor_kind::deadline_arbiter:
       return on_fatal(self);  // nobody is left who could settle (7.4)
     default:
@@ -314,7 +347,10 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
       [self](const fatal_record&) { on_fatal(self); },
       [self](const submission_accepted& a) { apply(self, a.operation, op_event::accepted{}); },
       [self](const submission_refused& r) { apply(self, r.operation, op_event::rejected{r.reason}); },
-      [self](const submission_withdrawn& w) { apply(self, w.operation, op_event::withdrawn{}); },
+      [self](const submission_withdrawn& w) {
+        // Whoever took the token back has said so already, and the operation may be over.
+        if (self->state.operations.contains(w.operation)) apply(self, w.operation, op_event::withdrawn{});
+      },
       [self](const submission_escaped& e) { apply(self, e.operation, op_event::escaped{e.reason}); },
       [self](const outcome_reported& o) { apply(self, o.operation, op_event::reported{o.value}); },
       [self](const cancel_answered& c) {

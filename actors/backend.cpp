@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "actors/errors.hpp"
 #include "actors/outlet.hpp"
@@ -87,9 +88,11 @@ void register_job(provider& service, ledger& roots, const backend_outlet& out, c
   try {
     auto* pools = service.as_registers_pools();
     // A provider without pools takes memory as it comes; there is nothing to revoke.
-    if (pools != nullptr)
-      roots.root_registration(r.registration,
-                              pools->register_pool(r.span.address, static_cast<std::size_t>(r.span.nbytes)));
+    if (pools != nullptr) {
+      auto handle = pools->register_pool(r.span.address, static_cast<std::size_t>(r.span.nbytes));
+      if (handle == nullptr) throw std::runtime_error{"the provider returned no registration"};
+      roots.root_registration(r.registration, std::move(handle));
+    }
   } catch (...) {
     answered.problem = what_was_thrown();
   }

@@ -230,8 +230,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
       },
       [self](const guards_gone& g) { act(self, [&](lending& c) { c.guards_gone(g.lease); }); },
       [self](const lease_overdue& o) {
-        if (self->state.core->is_waiting(o.lease))
-          act(self, [&](lending& c) { static_cast<void>(c.withdraw(o.lease, "its time to wait has run out")); });
+        act(self, [&](lending& c) { c.overdue(o.lease); });
       },
       [self](const shut_lender&) -> caf::result<lender_rest> { return shut(self); },
       [self](const lease_paged& p) { act(self, [&](lending& c) { c.on_pages(p.lease, *p.pages); }); },

@@ -26,6 +26,7 @@ struct manager_state {
   std::optional<id_source<pin_id>> pins;
   std::optional<id_source<copy_id>> copies;
   std::unordered_map<copy_id, page_move> moves;
+  bool cuda_down = false;
   std::uint64_t pinned_for_good = 0;
   std::uint64_t rejected = 0;
 };
@@ -61,6 +62,7 @@ caf::result<done> start_move(self_pointer self, const move_pages& m) {
   if (!m.buffer || m.buffer->size() != total)
     return to_caf({errc::invalid, fmt::format("buffer has {} bytes, the rows of [{}, {}) have {}",
                                               m.buffer ? m.buffer->size() : 0, m.range.start, m.range.end, total)});
+  if (s.cuda_down) return to_caf({errc::state, "the CUDA actor is down"});
   auto rp = self->make_response_promise<done>();
   if (rows->empty()) {
     rp.deliver(done{});
@@ -122,6 +124,7 @@ manager_actor::behavior_type manager(self_pointer self, const manager_config& co
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
         if (down.kind != actor_kind::cuda) return;
+        self->state.cuda_down = true;
         auto moves = std::exchange(self->state.moves, {});
         for (auto& [copy, move] : moves) {
           ++self->state.pinned_for_good;

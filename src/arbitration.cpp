@@ -24,6 +24,7 @@ result<owner_id> arbitration::create_owner(time_point now, request_id request, d
 }
 
 void arbitration::expose(time_point now, const exposure& e) {
+  if (operations_.contains(e.operation)) return void(++rejected_);  // a duplicate starts nothing (7.1)
   std::string why = "admission is closed";
   std::optional<owner_id> owner = e.owner;
   if (!owner) {
@@ -46,7 +47,8 @@ void arbitration::expose(time_point now, const exposure& e) {
     effects_.push_back(fx::granted{e.operation});
     return;
   }
-  effects_.push_back(fx::refused{e.operation, owner ? "the retirement owner is closed, draining or fatal" : why});
+  effects_.push_back(
+      fx::refused{e.operation, owner ? "the retirement owner is closed, draining or fatal" : why});
   decide(now, e.operation, stored, cancelled{cancelled_by::local});
   if (clocks_.fatal()) tell_retained(e.operation, stored, true);
 }
@@ -100,6 +102,7 @@ void arbitration::retain_unproven(time_point now, operation_id operation, const 
   auto* o = find(operation);
   if (o == nullptr) return;
   o->retained = reason;
+  o->settled = false;
   clocks_.retain_unproven(now, o->owner, operation, reason);
   tell_retained(operation, *o, false);
   absorb(now);
@@ -111,6 +114,7 @@ void arbitration::settle(time_point now, operation_id operation) {
   if (o == nullptr) return;
   const bool may = clocks_.settle(now, o->owner, operation);
   absorb(now);
+  o->settled = may;
   if (may)
     effects_.push_back(fx::authorised{settle_token{operation}});
   else
@@ -138,6 +142,7 @@ void arbitration::adapter_down(time_point now) {
     auto& o = operations_.at(id);
     if (!o.registrations) decide(now, id, o, failed{"adapter is down"});
     o.retained = "adapter is down";
+    o.settled = false;
     clocks_.retain_unproven(now, o.owner, id, "adapter is down");
     tell_retained(id, o, false);
   }
@@ -177,6 +182,7 @@ void arbitration::latch_fatal(time_point now, const fatal_record& f) {
   // Nothing will be settled any more, so nobody need wait for an answer (docs/decisions.md).
   for (const auto id : sorted_operations()) {
     auto& o = operations_.at(id);
+    if (o.settled) continue;
     if (!o.registrations) decide(now, id, o, failed{"fatal: " + f.reason});
     if (!o.retained) o.retained = "fatal: " + f.reason;
     tell_retained(id, o, true);

@@ -78,6 +78,7 @@ class arbitration {
     std::optional<outcome> value;
     std::optional<std::string> retained;  ///< told to the host once the outcome has been
     bool final_told = false;
+    bool settled = false;  ///< its token is out: the memory comes back, whatever turns fatal later
     time_point submitted;
     time_point decided_at;
   };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "src/guard.hpp"
 
 namespace kvlease {
 
@@ -33,7 +34,7 @@ struct containment::shared {
 
 containment::containment(callback call) : shared_{std::make_shared<shared>()} {
   shared_->call = std::move(call);
-  std::thread{[s = shared_] { s->serve(); }}.detach();
+  if (!mutated(mutation::contain_thread_late)) std::thread{[s = shared_] { s->serve(); }}.detach();
 }
 
 containment::~containment() {
@@ -44,8 +45,11 @@ containment::~containment() {
 
 void containment::trigger(const fatal_record& fatal) {
   const std::lock_guard lock{shared_->mutex};
-  if (shared_->fatal) return;
+  const bool repeated = shared_->fatal.has_value();
+  if (repeated && !mutated(mutation::contain_repeats)) return;
   shared_->fatal = fatal;
+  if (mutated(mutation::contain_inline)) return shared_->call(fatal);
+  if (repeated || mutated(mutation::contain_thread_late)) std::thread{[s = shared_] { s->serve(); }}.detach();
   shared_->changed.notify_all();
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "src/guard.hpp"
 #include "src/mix.hpp"
 
 namespace kvlease {
@@ -135,7 +136,7 @@ bool touch_table::touch(touch_right right, std::span<const std::byte> span, touc
     const bool may = at.cell && right.holder != 0 &&
                      (kind == touch_kind::read || at.cell->writable.load(std::memory_order_acquire)) &&
                      at.cell->holder.load(std::memory_order_acquire) == right.holder;
-    if (!may) exposed += at.size;
+    if (!may && !mutated(mutation::touch_uncounted)) exposed += at.size;
     done += at.size;
   }
   touched_.fetch_add(span.size(), std::memory_order_relaxed);
@@ -163,7 +164,7 @@ void slot_paint::paint(std::size_t p, std::int64_t slot) {
 
 std::uint64_t slot_paint::damage(std::size_t p, std::int64_t slot) const {
   const slot_state& state = slots_.at(p).at(static_cast<std::size_t>(slot));
-  if (!state.painted) return 0;
+  if (!state.painted || mutated(mutation::paint_unchecked)) return 0;
   std::uint64_t count = 0;
   const std::byte* base = slot_address(parts_[p], slot);
   for_each_stretch(static_cast<std::size_t>(parts_[p].slot_bytes), mode_, {p, slot, state.generation},

@@ -106,7 +106,10 @@ std::vector<std::size_t> partial_units(const fault_plan& plan, std::uint64_t n, 
 std::chrono::nanoseconds late_delay(const fault_plan& plan, std::uint64_t n) noexcept {
   const auto least = plan.late / 4;
   const auto room = static_cast<std::uint64_t>((plan.late - least).count()) + 1;
-  return least + std::chrono::nanoseconds{static_cast<std::int64_t>(draw(plan, n, fault_draw::delay) % room)};
+  const auto delay =
+      least + std::chrono::nanoseconds{static_cast<std::int64_t>(draw(plan, n, fault_draw::delay) % room)};
+  const bool silent = strike(plan, n) == fault_kind::late && late_shape_of(plan, n) == late_shape::silent;
+  return silent ? 2 * delay : delay;
 }
 
 late_shape late_shape_of(const fault_plan& plan, std::uint64_t n) noexcept {

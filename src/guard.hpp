@@ -14,11 +14,18 @@
   X(call_when_refused) \
   X(cancel_before_commit) \
   X(cancel_repeats) \
+  X(clock_decides) \
   X(close_keeps_admission) \
   X(commit_skips_elapsed) \
   X(complete_hides_claims) \
   X(complete_keeps_clock) \
+  X(contain_inline) \
+  X(contain_repeats) \
+  X(contain_thread_late) \
   X(copy_error_is_done) \
+  X(deadlines_wait_for_calls) \
+  X(deaf_to_down) \
+  X(deregister_early) \
   X(dispute_is_proof) \
   X(dispute_retries_itself) \
   X(dispute_without_clock) \
@@ -28,18 +35,32 @@
   X(escape_is_rejection) \
   X(exclusive_boundary) \
   X(expose_always) \
+  X(expose_moves_clock) \
   X(expose_without_claim) \
   X(expose_without_clock) \
   X(failed_close_counts) \
+  X(failed_registration_admits) \
   X(failure_without_drain) \
+  X(fatal_admits) \
+  X(fatal_of_one_owner) \
+  X(fatal_repeats) \
+  X(finish_repeats) \
   X(free_with_roots) \
   X(ignore_read_guards) \
+  X(jobs_run_inline) \
   X(last_outcome_wins) \
   X(lease_submitted_twice) \
   X(lost_answer_is_rejection) \
   X(lost_copy_frees) \
   X(mark_undelivered) \
+  X(miss_as_error) \
   X(outcome_waits_for_release) \
+  X(paint_unchecked) \
+  X(patience_ignored) \
+  X(profile_unchecked) \
+  X(publish_before_copy) \
+  X(quarantine_counts_twice) \
+  X(register_before_hold) \
   X(release_at_outcome) \
   X(release_unsettled) \
   X(retained_before_outcome) \
@@ -50,10 +71,14 @@
   X(skip_elapsed) \
   X(stale_proof_counts) \
   X(stop_with_owners) \
+  X(submit_unregistered) \
+  X(teardown_after_fatal) \
   X(timeout_without_outcome) \
+  X(touch_uncounted) \
   X(two_proofs) \
   X(unbounded_admission) \
-  X(unknown_served)
+  X(unknown_served) \
+  X(withdrawal_skipped)
 // clang-format on
 
 namespace kvlease {

@@ -123,7 +123,7 @@ std::shared_ptr<submission_token> ledger::token(operation_id op) const {
 void ledger::root_attempt(operation_id op, std::shared_ptr<attempt> a) {
   const std::lock_guard lock{mutex_};
   const auto it = operations_.find(op);
-  if (it != operations_.end()) it->second.handle = std::move(a);
+  if (it != operations_.end()) it->second.handle.swap(a);
 }
 
 std::shared_ptr<attempt> ledger::attempt_of(operation_id op) const {
@@ -155,8 +155,9 @@ std::shared_ptr<registration> ledger::registration_of(registration_id id) const 
 }
 
 void ledger::registration_closed(registration_id id) {
+  std::shared_ptr<registration> gone;  // the provider's handle is destroyed outside the lock
   const std::lock_guard lock{mutex_};
-  registrations_.erase(id);
+  if (auto found = registrations_.extract(id)) gone = std::move(found.mapped());
 }
 
 void ledger::root_memory(std::shared_ptr<memory_block> block) {

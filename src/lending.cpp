@@ -1,6 +1,7 @@
 #include "src/lending.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 #include <utility>
 
@@ -91,6 +92,10 @@ fetch_records& lending::records(request_id request) {
 
 result<lease_id> lending::open(direction way, request_id request, token_range range) {
   if (shut_down_) return fail(errc::state, "the lender is shut down: nothing is lent");
+  if (!down_.empty()) return fail(errc::state, down_ + ": nothing is lent");
+  // Nothing but messages may decide (7.9).
+  if (mutated(mutation::clock_decides) && std::chrono::steady_clock::now().time_since_epoch().count() % 2 != 0)
+    return fail(errc::state, "not now");
   const auto tpb = config_.layout.tokens_per_block;
   if (range.start < 0 || range.end < range.start)
     return fail(errc::invalid, fmt::format("bad token range [{}, {})", range.start, range.end));
@@ -132,10 +137,9 @@ void lending::on_pages(lease_id id, result<lease_pages> pages) {
     return;
   }
   effects_.push_back(fx::opened{id});
-  if (!l->doom.empty() || shut_down_) {
-    fail_lease(id, {pages ? errc::state : pages.error().code, shut_down_ ? "the lender is shut down" : l->doom});
-    return;
-  }
+  if (shut_down_) l->doom = "the lender is shut down";
+  if (!down_.empty()) l->doom = down_;
+  if (!l->doom.empty()) return fail_lease(id, {pages ? errc::state : pages.error().code, l->doom});
   l->info = pages->info;
   l->rows = std::move(pages->rows);
   l->keys = std::move(pages->keys);
@@ -226,6 +230,7 @@ void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>&
     }
     l->pin = pin;
     l->phase = lease_phase::copying;
+    if (mutated(mutation::publish_before_copy)) effects_.push_back(fx::ready{id, l->way, l->request, l->view});
     return start_copy(id, *l, rows);
   }
   std::vector<block_row> arriving;
@@ -248,6 +253,7 @@ void lending::start_copy(lease_id id, lease_state& l, const std::vector<std::siz
     const auto page = l.rows[i].address;
     batch->rows.push_back(in ? copy_row{page, slot, l.rows[i].nbytes} : copy_row{slot, page, l.rows[i].nbytes});
   }
+  if (!down_.empty()) return lose_copy(id, l, down_);
   l.copying = copies_drawn_.next();
   copies_.emplace(*l.copying, id);
   effects_.push_back(fx::copy{*l.copying, std::move(batch)});
@@ -310,21 +316,30 @@ void lending::fail_impossible() {
       static_cast<void>(withdraw(id, possible.error().text));
 }
 
+void lending::fail_waiting(const std::vector<lease_id>& ids, const std::string& why) {
+  for (const auto id : ids) {
+    const auto& l = leases_.at(id);
+    if (l.phase != lease_phase::waiting) continue;
+    pool_.cancel(*l.line);
+    line_.erase(*l.line);
+    --waiting_;
+    fail_lease(id, {errc::state, why});
+  }
+  serve();
+}
+
 result<void> lending::withdraw(lease_id id, const std::string& why) {
   auto* l = find(id);
   if (l == nullptr) return fail(errc::unknown, "lease " + to_string(id) + " is not open here");
   switch (l->phase) {
     case lease_phase::waiting:
-      pool_.cancel(*l->line);
-      line_.erase(*l->line);
-      --waiting_;
-      fail_lease(id, {errc::state, why});
-      serve();
+      fail_waiting({id}, why);
       return {};
     case lease_phase::pinning:
     case lease_phase::copying:
       if (l->doom.empty()) effects_.push_back(fx::lease_failed{id, {errc::state, why}});
       l->doom = why;
+      l->outcome_known = true;  // its holder is gone, its slots wait for the copy's event
       return {};
     case lease_phase::ready:
       if (const auto r = records_.find(l->request); r != records_.end()) r->second.abandon(id, l->info);
@@ -336,6 +351,15 @@ result<void> lending::withdraw(lease_id id, const std::string& why) {
   }
 }
 
+void lending::overdue(lease_id id) {
+  const auto it = leases_.find(id);
+  if (it == leases_.end()) return;
+  const std::string why = "its time to wait has run out";
+  if (it->second.phase == lease_phase::waiting) return fail_waiting({id}, why);
+  // It has not even joined the line: it fails as soon as the manager has spoken.
+  if (it->second.phase == lease_phase::asking && it->second.doom.empty()) it->second.doom = why;
+}
+
 void lending::awaiting_proof(lease_id id) {
   if (auto* l = find(id)) l->outcome_known = true;
 }
@@ -343,7 +367,7 @@ void lending::awaiting_proof(lease_id id) {
 void lending::finish(lease_id id, const row_masks& masks, std::size_t guards) {
   auto* l = find(id);
   if (l == nullptr) return;
-  if (l->phase != lease_phase::ready) return void(++rejected_);
+  if (l->phase != lease_phase::ready && !mutated(mutation::finish_repeats)) return void(++rejected_);
   l->guards = guards;
   l->outcome_known = true;
   if (l->way == direction::publish) return end_copies(id, *l);
@@ -360,6 +384,7 @@ void lending::finish(lease_id id, const row_masks& masks, std::size_t guards) {
     records(l->request).settle(id);
     return end_copies(id, *l);
   }
+  if (!down_.empty()) return lose_copy(id, *l, down_);
   std::vector<page_row> wanted;
   for (const auto r : l->pinned_rows) wanted.push_back(l->rows[r]);
   effects_.push_back(fx::pin{id, l->request, std::move(wanted)});
@@ -403,38 +428,38 @@ void lending::fail_lease(lease_id id, error why) {
 
 void lending::on_request_freed(request_id request) {
   records_.erase(request);
-  for (const auto id : sorted()) {
-    auto& l = leases_.at(id);
-    if (l.request == request && l.phase == lease_phase::waiting)
-      static_cast<void>(withdraw(id, "the request was freed while the lease waited"));
-  }
+  fail_waiting(of_request(request), "the request was freed while the lease waited");
 }
 
 void lending::on_manager_down() {
+  if (mutated(mutation::deaf_to_down)) return;
+  down_ = "the manager is down";
+  fail_waiting(sorted(), down_);
   for (const auto id : sorted()) {
     auto& l = leases_.at(id);
     if (l.phase == lease_phase::asking) {
       --waiting_;
-      effects_.push_back(fx::refused{id, {errc::state, "the manager is down"}});
+      effects_.push_back(fx::refused{id, {errc::state, down_}});
       leases_.erase(id);
     } else if (l.phase == lease_phase::pinning || (l.phase == lease_phase::marking && !l.copying)) {
-      lose_copy(id, l, "the manager is down");
+      lose_copy(id, l, down_);
     }
   }
 }
 
 void lending::on_cuda_down() {
+  if (mutated(mutation::deaf_to_down)) return;
+  down_ = "the CUDA actor is down";
+  fail_waiting(sorted(), down_);
   std::vector<copy_id> lost;
   for (const auto& [copy, lease] : copies_) lost.push_back(copy);
   std::ranges::sort(lost);
-  for (const auto copy : lost) on_copy_unproven(copy, "the CUDA actor is down");
+  for (const auto copy : lost) on_copy_unproven(copy, down_);
 }
 
 void lending::shut_down() {
   shut_down_ = true;
-  for (const auto id : sorted())
-    if (leases_.at(id).phase == lease_phase::waiting)
-      static_cast<void>(withdraw(id, "the lender was shut down while the lease waited"));
+  fail_waiting(sorted(), "the lender was shut down while the lease waited");
 }
 
 std::optional<readiness> lending::ready_from(const request_info& info) const {
@@ -455,7 +480,8 @@ slot_counts lending::counts() const {
   slot_counts c;
   for (const auto n : capacity_) c.total += n;
   for (const auto& [id, l] : leases_) {
-    if (l.phase == lease_phase::unproven) continue;  // the pool counts those as quarantined
+    // The pool counts those as quarantined.
+    if (l.phase == lease_phase::unproven && !mutated(mutation::quarantine_counts_twice)) continue;
     std::int64_t n = 0;
     for (const auto& run : l.runs) n += run.count;
     (l.outcome_known ? c.awaiting_proof : c.lent) += n;
@@ -470,6 +496,12 @@ std::vector<lease_id> lending::sorted() const {
   ids.reserve(leases_.size());
   for (const auto& [id, l] : leases_) ids.push_back(id);
   std::ranges::sort(ids);
+  return ids;
+}
+
+std::vector<lease_id> lending::of_request(request_id request) const {
+  auto ids = sorted();
+  std::erase_if(ids, [&](lease_id id) { return leases_.at(id).request != request; });
   return ids;
 }
 

@@ -129,6 +129,8 @@ class lending {
 
   /// The holder gives up a lease that no operation owns. Errors: unknown; state when it is in use.
   result<void> withdraw(lease_id lease, const std::string& why);
+  /// Its time to wait has run out: fails unless it has got its slots.
+  void overdue(lease_id lease);
   /// The outcome of its operation is known; the slots wait for evidence.
   void awaiting_proof(lease_id lease);
   /// Access has ended: copies the marked rows of a write that the request still holds, then waits for copies
@@ -147,10 +149,6 @@ class lending {
   /// Empty while a fetch is unsettled.
   std::optional<readiness> ready_from(const request_info& info) const;
 
-  bool is_waiting(lease_id lease) const {
-    const auto it = leases_.find(lease);
-    return it != leases_.end() && it->second.phase == lease_phase::waiting;
-  }
   slot_counts counts() const;
   std::size_t open_leases() const noexcept { return leases_.size(); }
   std::uint64_t rejected() const noexcept { return rejected_; }
@@ -193,6 +191,8 @@ class lending {
   lease_state* find(lease_id lease);
   fetch_records& records(request_id request);
   void serve();
+  /// Takes those of `ids` that wait out of the line, and only then serves it: none of them is granted meanwhile.
+  void fail_waiting(const std::vector<lease_id>& ids, const std::string& why);
   /// Fails the waiting leases that quarantine has made impossible.
   void fail_impossible();
   void grant(lease_id id, lease_state& l, std::vector<slot_run> runs);
@@ -206,6 +206,7 @@ class lending {
   void lose_copy(lease_id id, lease_state& l, const std::string& reason);
   std::vector<part_run> part_runs(const lease_state& l) const;
   std::vector<lease_id> sorted() const;
+  std::vector<lease_id> of_request(request_id request) const;
 
   lending_config config_;
   identity names_;
@@ -219,6 +220,7 @@ class lending {
   std::vector<std::int64_t> capacity_;  ///< slots a pool group
   std::size_t waiting_ = 0;             ///< asking or in line
   bool shut_down_ = false;
+  std::string down_;  ///< a peer that copies need has ended: nothing can be copied any more; empty: none has
   std::uint64_t rejected_ = 0;
   std::vector<lending_effect> effects_;
 };

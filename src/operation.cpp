@@ -126,6 +126,7 @@ void operation::on(const op_event::reported& e, effects& out) {
     if (mutated(mutation::error_as_miss)) return propose(delivered{{}}, out);
     return propose(e.value, out);
   }
+  if (ok->served().empty() && mutated(mutation::miss_as_error)) return propose(failed{"miss"}, out);
   const auto served = served_masks(*view_, ok->served());
   if (served || mutated(mutation::unknown_served))
     propose(e.value, out);
@@ -139,6 +140,9 @@ void operation::on(const op_event::decided& e, effects& out) {
   maybe_cancel(out);
   if (claim_ == claim_phase::held) out.push_back(op_effect::awaiting_proof{});
   advance(out);
+  // Nobody needs the call any more. Last: what comes of it is an event of its own (5.3).
+  if (access_ == access_phase::queued && !mutated(mutation::withdrawal_skipped))
+    out.push_back(op_effect::withdraw_submission{});
 }
 
 void operation::on(const op_event::access_ended& e, effects& out) {
@@ -184,7 +188,10 @@ void operation::on(const op_event::not_authorised&, effects&) {
 }
 
 void operation::on(const op_event::cancel& e, effects& out) {
-  if (outcome_) return;  // a late cancel changes nothing
+  if (outcome_) {  // a late cancel changes nothing
+    if (mutated(mutation::cancel_repeats)) maybe_cancel(out);
+    return;
+  }
   if (mutated(mutation::cancel_before_commit) && has_attempt_ && !cancel_sent_) {
     cancel_sent_ = true;
     out.push_back(op_effect::request_cancel{});
@@ -193,7 +200,8 @@ void operation::on(const op_event::cancel& e, effects& out) {
 }
 
 void operation::on(const op_event::retry_proof&, effects& out) {
-  if (access_ == access_phase::disputed && claim_ == claim_phase::held) collect(out);
+  const bool idle = access_ == access_phase::disputed;
+  if ((idle || (proof_ && mutated(mutation::two_proofs))) && claim_ == claim_phase::held) collect(out);
 }
 
 void operation::on(const op_event::fatal&, effects&) {

@@ -72,6 +72,7 @@ using operation_event =
 /// Effects, named by what to do.
 namespace op_effect {
 struct start_backend {};                    ///< → backend: call the provider
+struct withdraw_submission {};              ///< take the token back, if no worker has entered the call
 struct commit {                             ///< → arbiter
   outcome value;
 };
@@ -89,9 +90,9 @@ struct release {};                          ///< erase the roots, → lender: sl
 }  // namespace op_effect
 
 using operation_effect =
-    std::variant<op_effect::start_backend, op_effect::commit, op_effect::collect_proof,
-                 op_effect::request_cancel, op_effect::finish_lease, op_effect::awaiting_proof,
-                 op_effect::retain, op_effect::settle, op_effect::release>;
+    std::variant<op_effect::start_backend, op_effect::withdraw_submission, op_effect::commit,
+                 op_effect::collect_proof, op_effect::request_cancel, op_effect::finish_lease,
+                 op_effect::awaiting_proof, op_effect::retain, op_effect::settle, op_effect::release>;
 
 /// Second answer of semantics 1, with the steps before there is anything to answer.
 enum class access_phase : std::uint8_t {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "src/guard.hpp"
+
 namespace kvlease {
 
 namespace {
@@ -31,6 +33,7 @@ constexpr std::string_view parallel_names[] = {"TP", "DP", "PP", "CP"};
 }  // namespace
 
 result<void> validate(const shared_runtime_profile& p) {
+  if (mutated(mutation::profile_unchecked)) return {};
   for (const auto& f : fixed_texts)
     if (p.*f.field != f.accepted)
       return fail(errc::invalid,

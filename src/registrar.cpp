@@ -1,11 +1,20 @@
 #include "src/registrar.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "src/guard.hpp"
 
 namespace kvlease {
+
+registrar_effects registrar::start() {
+  phase_ = phase::holding;
+  hold_asked_ = true;
+  auto e = mutated(mutation::register_before_hold) ? register_next() : registrar_effects{};
+  e.take_hold = true;  // it comes before any registration (5.1)
+  return e;
+}
 
 registrar_effects registrar::register_next() {
   if (live_.size() == parts_.size()) {
@@ -13,20 +22,25 @@ registrar_effects registrar::register_next() {
     return {.start_answer = ""};
   }
   phase_ = phase::registering;
+  if (backend_down_) return fail_start("the backend is down");
+  if (fatal_) return fail_start("the runtime is fatal");
   in_flight_ = drawn_.next();
   return {.open = registrar_effects::opening{*in_flight_, parts_[live_.size()]}};
 }
 
 registrar_effects registrar::held(hold_id hold) {
+  hold_asked_ = false;
   hold_ = hold;
-  if (phase_ != phase::holding) return {};  // stopped meanwhile
+  if (phase_ == phase::stopping) return {.start_answer = "stopped while taking the hold"};
+  if (phase_ != phase::holding) return {};
   return register_next();
 }
 
 registrar_effects registrar::fail_start(const std::string& problem) {
   // What succeeded is kept, and so is the hold; only close() is left (5.1).
   problem_ = "pool registration failed: " + problem;
-  if (phase_ == phase::registering) phase_ = phase::failed;
+  if (phase_ == phase::registering || phase_ == phase::holding)
+    phase_ = mutated(mutation::failed_registration_admits) ? phase::registered : phase::failed;
   registrar_effects e{.start_answer = problem_};
   if (!retained_) e.retain = problem_;
   retained_ = true;
@@ -34,7 +48,7 @@ registrar_effects registrar::fail_start(const std::string& problem) {
 }
 
 registrar_effects registrar::registered(registration_id id, const std::string& problem) {
-  if (in_flight_ != id) return {};
+  if (in_flight_ != id || std::ranges::find(live_, id) != live_.end()) return {};
   in_flight_.reset();
   if (!problem.empty()) return fail_start(problem);
   live_.push_back(id);
@@ -51,9 +65,19 @@ registrar_effects registrar::stop() {
   return {.retain = "staging adapter shutdown"};
 }
 
-registrar_effects registrar::close() {
-  if (phase_ != phase::stopping || in_flight_) return {};
+registrar_effects registrar::close(std::size_t open_operations) {
+  if (open_operations > 0 && !mutated(mutation::deregister_early)) return {};
+  return close_next();
+}
+
+registrar_effects registrar::close_next() {
+  if (phase_ != phase::stopping || in_flight_ || hold_asked_) return {};
+  if (fatal_ && !mutated(mutation::teardown_after_fatal)) return {};
   if (!live_.empty()) {
+    if (backend_down_) {  // nobody is left to revoke them
+      problem_ = "the backend is down";
+      return {};
+    }
     in_flight_ = live_.back();
     return {.close = in_flight_};
   }
@@ -62,29 +86,42 @@ registrar_effects registrar::close() {
 }
 
 registrar_effects registrar::revoked(registration_id id, const std::string& problem) {
-  if (in_flight_ != id) return {};
+  if (in_flight_ != id || live_.empty() || live_.back() != id) return {};
   in_flight_.reset();
   if (!problem.empty() && !mutated(mutation::failed_close_counts)) {
     problem_ = "deregistration failed: " + problem;
     return {};
   }
+  problem_.clear();
   live_.pop_back();
-  return close();
+  return close_next();
 }
 
 registrar_effects registrar::settled() {
   if (phase_ != phase::settling) return {};
   phase_ = phase::closed;
-  return {.release_hold = hold_};
+  return {.release_hold = hold_, .retired = true};
 }
 
 registrar_effects registrar::backend_down() {
+  backend_down_ = true;
   if (!in_flight_) return {};
-  // The answer is lost: a registration under way may exist, one being closed may still.
+  // The answer is lost: a registration under way may exist, one being closed may still. So neither is over.
   const bool opening = std::ranges::find(live_, *in_flight_) == live_.end();
   problem_ = "the backend is down";
   if (opening) return fail_start(problem_);
   return {};
+}
+
+registrar_effects registrar::lender_down() {
+  if (!hold_asked_) return {};
+  hold_asked_ = false;  // no registration was tried, and there is no hold to give back
+  if (phase_ == phase::stopping) return {.start_answer = "stopped while taking the hold"};
+  return fail_start("the lender is down");
+}
+
+bool registrar::accepting() const noexcept {
+  return phase_ == phase::registered || (phase_ == phase::registering && mutated(mutation::submit_unregistered));
 }
 
 std::string registrar::state_text() const {

@@ -1,8 +1,9 @@
 #include "src/retirement.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 
 #include "src/guard.hpp"
 
@@ -67,7 +68,7 @@ void retirement::start_drain(time_point at, owner_id id, owner_state& o, const s
 }
 
 void retirement::check(time_point now, owner_id id, owner_state& o) {
-  if (fatal_) return;
+  if (fatal_ && !mutated(mutation::fatal_repeats)) return;
   const bool complete = o.pieces_complete && (o.claims.empty() || mutated(mutation::complete_hides_claims));
   if (!complete && !o.request_expired && o.request_deadline && reached(now, *o.request_deadline)) {
     o.request_expired = true;
@@ -84,20 +85,21 @@ void retirement::check(time_point now, owner_id id, owner_state& o) {
 }
 
 void retirement::advance(time_point now) {
-  while (!deadlines_.empty() && !fatal_) {
+  while (!deadlines_.empty() && (!fatal_ || mutated(mutation::fatal_repeats))) {
     const auto [due, id] = *deadlines_.begin();
     if (!reached(now, due)) return;
     auto& o = owners_.at(id);
     check(now, id, o);
     rearm(id, o);
   }
-  if (fatal_) deadlines_.clear();
+  if (fatal_ && !mutated(mutation::fatal_repeats)) deadlines_.clear();
 }
 
 result<owner_id> retirement::create_owner(time_point now, request_id request, direction way,
                                           transfer_timeout timeout) {
   advance(now);
-  if (fatal_) return fail(errc::state, "admission is closed: fatal, " + fatal_->reason);
+  if (fatal_ && !mutated(mutation::fatal_admits))
+    return fail(errc::state, "admission is closed: fatal, " + fatal_->reason);
   if (closed_ && !mutated(mutation::shutdown_admits))
     return fail(errc::state, stopped_ ? "admission is closed: stopped" : "admission is closed: shutdown");
   const auto id = owners_drawn_.next();
@@ -110,7 +112,8 @@ bool retirement::expose(time_point now, owner_id owner, const std::vector<claim_
   auto* o = find(owner);
   if (o == nullptr) return false;
   if (!mutated(mutation::expose_always) && (fatal_ || o->pieces_complete || o->drain_started)) return false;
-  if (!o->request_deadline && !mutated(mutation::expose_without_clock))
+  if ((!o->request_deadline && !mutated(mutation::expose_without_clock)) ||
+      mutated(mutation::expose_moves_clock))
     o->request_deadline = later(now, o->timeout.value());
   if (!mutated(mutation::expose_without_claim)) o->claims.insert(claims.begin(), claims.end());
   rearm(owner, *o);
@@ -141,7 +144,8 @@ void retirement::request_drain(time_point now, owner_id owner, const std::string
 
 bool retirement::settle(time_point now, owner_id owner, claim_id claim) {
   if (!mutated(mutation::skip_elapsed)) advance(now);
-  if (fatal_ && !mutated(mutation::settle_after_fatal)) return false;
+  const bool mine = !mutated(mutation::fatal_of_one_owner) || (fatal_ && fatal_->owner == owner);
+  if (fatal_ && mine && !mutated(mutation::settle_after_fatal)) return false;
   if (auto* o = find(owner); o != nullptr) {
     o->claims.erase(claim);
     rearm(owner, *o);
@@ -189,11 +193,12 @@ void retirement::request_shutdown(time_point now) {
 result<void> retirement::stop(time_point now) {
   advance(now);
   if (!mutated(mutation::stop_with_owners) && (fatal_ || !owners_.empty())) {
-    const auto first = owners();
-    return fail(errc::state,
-                fmt::format("stop refused: {} retained owners{}{}", owners_.size(),
-                            first.empty() ? "" : ", first is owner " + to_string(first.front().owner),
-                            fatal_ ? ", fatal: " + fatal_->reason : ""));
+    std::string text = fmt::format("stop refused: {} retained owners", owners_.size());
+    if (fatal_) text += ", fatal: " + fatal_->reason;
+    for (const auto& o : owners())
+      text += fmt::format("; owner {} ({} of request {}, {} claims{})", to_string(o.owner), to_string(o.way),
+                          to_string(o.request), o.claims, o.reason.empty() ? "" : ", " + o.reason);
+    return fail(errc::state, std::move(text));
   }
   closed_ = stopped_ = true;
   return {};
@@ -202,7 +207,7 @@ result<void> retirement::stop(time_point now) {
 std::vector<retirement_event> retirement::take_events() { return std::exchange(events_, {}); }
 
 std::optional<time_point> retirement::next_deadline() const {
-  if (deadlines_.empty()) return std::nullopt;
+  if (deadlines_.empty() || mutated(mutation::deadlines_wait_for_calls)) return std::nullopt;
   return deadlines_.begin()->first;
 }
 

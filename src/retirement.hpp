@@ -49,7 +49,7 @@ class retirement {
   void advance(time_point now);
   /// Closes admission for good and starts drain, "shutdown", on every owner (4.10).
   void request_shutdown(time_point now);
-  /// Errors: state "retained owners" with their number and the first of them.
+  /// Errors: state "retained owners", which lists them (4.10).
   result<void> stop(time_point now);
 
   std::vector<retirement_event> take_events();

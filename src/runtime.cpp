@@ -4,7 +4,10 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "actors/errors.hpp"
 #include "actors/spawn.hpp"
@@ -110,12 +113,32 @@ KVLEASE_LOCAL_MESSAGE(kvlease::relay_call);
 
 namespace kvlease {
 
+/// Of the shutdown that the destructor makes: two seconds for evidence, then for the answer on top of them,
+/// for the actors' end, and for each pool's running jobs.
+constexpr std::chrono::seconds stop_bound{2};
+constexpr std::chrono::milliseconds answer_slack{500}, end_bound{1000}, pool_patience{200};
+
+/// Written by the arbiter's thread; outlives the runtime where actors are left behind.
+struct fatal_latch {
+  std::mutex mutex;
+  std::optional<fatal_record> record;
+};
+
+/// A host callback, manager port or device that is stuck in a call keeps its actor from ending, and the
+/// actor system with it: it is left behind (7.8).
+void leave_behind(std::unique_ptr<system_config> config, std::unique_ptr<caf::actor_system> system) {
+  static std::mutex mutex;
+  static auto* graveyard =
+      new std::vector<std::pair<std::unique_ptr<system_config>, std::unique_ptr<caf::actor_system>>>;
+  const std::lock_guard lock{mutex};
+  graveyard->emplace_back(std::move(config), std::move(system));
+}
+
 struct runtime::body {
   runtime_options options;
   std::shared_ptr<thread_pool> submitters, provers, helpers;
-  std::mutex fatal_mutex;
-  std::optional<fatal_record> fatal;
-  std::unique_ptr<containment> contain;
+  std::shared_ptr<fatal_latch> fatal = std::make_shared<fatal_latch>();
+  std::shared_ptr<containment> contain;
   std::unique_ptr<system_config> config;
   std::unique_ptr<caf::actor_system> system;
   runtime_parts parts;
@@ -124,22 +147,58 @@ struct runtime::body {
 
   ~body() {
     if (parts.actors != nullptr) {
-      caf::anon_send(parts.actors->supervisor, quit_now{});
-      caf::anon_send(relay_handle, quit_now{});
+      // To each by itself too: a supervisor that is down passes nothing on.
+      const auto quit = [](const auto&... actors) { (caf::anon_send(actors, quit_now{}), ...); };
+      const auto& a = *parts.actors;
+      quit(a.supervisor, a.manager, a.lender, a.adapter, a.backend, a.proof_collector, a.deadline_arbiter, a.cuda,
+           a.inspector, relay_handle);
     }
     const auto roots = parts.roots;
     parts = {};
     relay_handle = nullptr;
+    const bool stuck = system != nullptr && !actors_end();
+    if (stuck) {
+      std::fprintf(stderr, "kvlease: %zu actors are stuck in a call and left behind\n", system->registry().running());
+      leave_behind(std::move(config), std::move(system));
+    }
     system.reset();
     config.reset();
     const auto left = submitters->close() + provers->close() + helpers->close();
-    if (roots != nullptr && (!stopped || left > 0)) {
+    if (roots != nullptr && (!stopped || stuck || left > 0)) {
       const auto rest = roots->rest();
       if (!rest.empty())
         std::fprintf(stderr, "kvlease: %zu roots are left mapped until the process ends, first: %s\n", rest.size(),
                      rest.front().c_str());
       leave_mapped(roots);
     }
+  }
+
+  bool actors_end() const {
+    const auto until = std::chrono::steady_clock::now() + end_bound;
+    while (system->registry().running() > 0) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return true;
+  }
+
+  stop_report stop(std::chrono::nanoseconds bound, std::chrono::nanoseconds slack) {
+    if (stopped) return {true, {}};
+    auto promise = std::make_shared<std::promise<result<stop_report>>>();
+    auto future = promise->get_future();
+    const auto within = bound + slack;
+    on_relay([bound, within, promise](relay_state& r) {
+      r.self->request(r.actors->supervisor, within, stop_runtime{bound})
+          .then([promise](stop_report& report) { promise->set_value(std::move(report)); },
+                [promise](caf::error& e) { promise->set_value(tl::unexpected{from_caf(e)}); });
+    });
+    // The relay itself may be stuck, in a host's callback.
+    if (future.wait_for(within + answer_slack) != std::future_status::ready)
+      return {false, {"the runtime's relay does not answer: a callback blocks it"}};
+    const auto report = future.get();
+    if (!report) return {false, {to_string(report.error())}};
+    stopped = report->stopped;
+    return *report;
   }
 
   /// Runs `call(relay)` on the relay.
@@ -195,11 +254,10 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
   if (!grace) return fail(errc::invalid, "runtime_options.shutdown_grace: " + grace.error().text);
 
   auto b = std::make_unique<body>();
-  constexpr std::chrono::milliseconds patience{200};
-  b->submitters = std::make_shared<thread_pool>("kvl-submit", options.submit_workers, patience);
-  b->provers = std::make_shared<thread_pool>("kvl-proof", options.proof_workers, patience);
-  b->helpers = std::make_shared<thread_pool>("kvl-provider", options.provider_workers, patience);
-  b->contain = std::make_unique<containment>(options.on_fatal ? options.on_fatal : report_fatal);
+  b->submitters = std::make_shared<thread_pool>("kvl-submit", options.submit_workers, pool_patience);
+  b->provers = std::make_shared<thread_pool>("kvl-proof", options.proof_workers, pool_patience);
+  b->helpers = std::make_shared<thread_pool>("kvl-provider", options.provider_workers, pool_patience);
+  b->contain = std::make_shared<containment>(options.on_fatal ? options.on_fatal : report_fatal);
   b->config = std::make_unique<system_config>(options.scheduler_threads);
   b->system = std::make_unique<caf::actor_system>(*b->config);
 
@@ -215,12 +273,12 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
                       .proof_workers = b->provers,
                       .provider_workers = b->helpers,
                       .registration_timeout = *grace,
-                      .contain = [raw = b.get()](const fatal_record& f) {
+                      .contain = [latch = b->fatal, contain = b->contain](const fatal_record& f) {
                         {
-                          const std::lock_guard lock{raw->fatal_mutex};
-                          raw->fatal = f;
+                          const std::lock_guard lock{latch->mutex};
+                          latch->record = f;
                         }
-                        raw->contain->trigger(f);
+                        contain->trigger(f);
                       }};
   setup.paint = options.paint_slots ? paint_mode::full : paint_mode::off;
   setup.max_operations = options.max_operations;
@@ -242,7 +300,7 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
 runtime::runtime(std::unique_ptr<body> b) : body_{std::move(b)} {}
 
 runtime::~runtime() {
-  if (!body_->stopped && !fatal()) stop(std::chrono::seconds{2});
+  if (!body_->stopped && !fatal()) body_->stop(stop_bound, answer_slack);
 }
 
 answer_of<request_info> runtime::admit(request_spec spec) {
@@ -368,23 +426,12 @@ answer_of<std::uint64_t> runtime::check_exposure() {
 }
 
 std::optional<fatal_record> runtime::fatal() const {
-  const std::lock_guard lock{body_->fatal_mutex};
-  return body_->fatal;
+  const std::lock_guard lock{body_->fatal->mutex};
+  return body_->fatal->record;
 }
 
 stop_report runtime::stop(std::chrono::nanoseconds bound) {
-  if (body_->stopped) return {true, {}};
-  auto promise = std::make_shared<std::promise<result<stop_report>>>();
-  auto future = promise->get_future();
-  body_->on_relay([bound, within = bound + body_->options.answer_within, promise](relay_state& r) {
-    r.self->request(r.actors->supervisor, within, stop_runtime{bound})
-        .then([promise](stop_report& report) { promise->set_value(std::move(report)); },
-              [promise](caf::error& e) { promise->set_value(tl::unexpected{from_caf(e)}); });
-  });
-  auto report = future.get();
-  if (!report) return {false, {to_string(report.error())}};
-  body_->stopped = report->stopped;
-  return *std::move(report);
+  return body_->stop(bound, body_->options.answer_within);
 }
 
 }  // namespace kvlease

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "src/guard.hpp"
+
 namespace kvlease {
 
 struct thread_pool::shared {
@@ -81,6 +83,7 @@ thread_pool::thread_pool(std::string name, std::size_t threads, std::chrono::nan
 thread_pool::~thread_pool() { close(); }
 
 void thread_pool::post(std::function<void()> job) {
+  if (mutated(mutation::jobs_run_inline)) return job();
   {
     const std::lock_guard lock{shared_->mutex};
     if (shared_->closed) return;
@@ -113,7 +116,8 @@ std::size_t thread_pool::close() {
     timed.swap(shared_->timed);
     shared_->work.notify_all();
   }
-  shared_->idle.wait_for(lock, shared_->patience, [this] { return shared_->running == 0; });
+  const auto patience = mutated(mutation::patience_ignored) ? std::chrono::seconds{10} : shared_->patience;
+  shared_->idle.wait_for(lock, patience, [this] { return shared_->running == 0; });
   return shared_->running;
 }
 

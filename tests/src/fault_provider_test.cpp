@@ -235,11 +235,11 @@ TEST_CASE("faults: late, early failure: bytes land long after it") {
 TEST_CASE("faults: late, silent: neither outcome nor end before the delay") {
   fault_bench b{late_in(late_shape::silent)};
   const auto a = b.p->fetch(b.both);
-  b.exec->advance(2ms);
+  b.exec->advance(4ms);
   CHECK_FALSE(a->poll());
   CHECK(b.access(a) == access_state::running);
   CHECK(b.all_untouched());
-  b.exec->advance(9ms);
+  b.exec->advance(17ms);
   CHECK(served_of(a->poll()) == std::set<bytes>{"a", "b"});
   CHECK(b.access(a) == access_state::ended);
   CHECK(b.right_bytes());

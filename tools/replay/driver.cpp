@@ -98,6 +98,8 @@ class request_run {
   bool start(direction way, segment& s, abort_point leased, abort_point in_flight);
   bool lend(direction way, segment& s);
   bool submit(direction way, segment& s);
+  /// A lease that no operation owns goes back; it may just have failed by itself.
+  void give_up(const segment& s) { static_cast<void>(on_.lender->withdraw(s.lease).get()); }
   void note(direction way, const segment& s);
   /// The served rows have been copied into the request's pages: are they what their names say?
   void verify(const segment& s, const std::set<bytes>& served);
@@ -163,6 +165,7 @@ bool request_run::lend(direction way, segment& s) {
   if (!lease) return fell(lease.error(), "lend");
   s.lease = *lease;
   if (!state->wait(run_, [](const watch& w) { return w.view != nullptr || w.lease_failed; })) {
+    give_up(s);
     gone_ = true;
     return false;
   }
@@ -187,7 +190,11 @@ bool request_run::submit(direction way, segment& s) {
                         },
                     .retained =
                         [state, &run = run_, on = &on_](const operation_retained& r) {
-                          if (r.final) return state->set([](watch& w) { w.final = true; });
+                          if (r.final) {
+                            ++run.kept;
+                            --run.open;
+                            return state->set([](watch& w) { w.final = true; });
+                          }
                           ++run.retained;
                           if (std::exchange(state->retried, true)) return;
                           // Disputed evidence is retried once, after a quarter of the timeout.
@@ -198,6 +205,7 @@ bool request_run::submit(direction way, segment& s) {
           .get();
   if (!op) {
     --run_.open;
+    give_up(s);
     return fell(op.error(), "submit");
   }
   s.operation = *op;
@@ -208,7 +216,7 @@ bool request_run::submit(direction way, segment& s) {
 bool request_run::start(direction way, segment& s, abort_point leased, abort_point in_flight) {
   if (!lend(way, s)) return false;
   if (abort_ == leased) {
-    static_cast<void>(on_.lender->withdraw(s.lease).get());
+    give_up(s);
     aborted();
     return false;
   }

@@ -35,10 +35,11 @@ void run_all(run_context& run, std::vector<std::unique_ptr<instance>>& instances
   for (auto& t : threads) t.join();
 }
 
-/// Operations outlive their requests: waits until each is released, or fatal expiry has decided.
+/// Operations outlive their requests: waits until each is released or retained for good, which the clocks
+/// decide within two timeouts.
 void drain(run_context& run) {
   const auto give_up = steady::now() + 3 * run.plan.timeout.value() + std::chrono::seconds{5};
-  while (run.open > 0 && !run.stop && steady::now() < give_up)
+  while (run.open > 0 && steady::now() < give_up)
     std::this_thread::sleep_for(std::chrono::microseconds{200});
 }
 
@@ -91,7 +92,7 @@ void fill(report& r, run_context& run) {
   r.wrong_blocks = run.wrong;
   r.retained_operations = run.retained;
   r.operations = run.operations;
-  r.operations_open = run.open;
+  r.operations_open = run.open + run.kept;
   r.bytes_fetched = r.fetched_blocks * plan.block_bytes;
   r.bytes_published = r.published_blocks * plan.block_bytes;
   r.seed = plan.seed;
