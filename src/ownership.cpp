@@ -1,0 +1,236 @@
+#include "src/ownership.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvlease {
+
+std::string_view to_string(send_state s) noexcept {
+  constexpr std::string_view names[] = {"admitted",  "not_submitted", "submitting",
+                                        "submitted", "in_doubt",      "backend_done"};
+  return names[static_cast<std::size_t>(s)];
+}
+
+// ---- send_owner
+
+send_owner::op* send_owner::find(participant who) {
+  const auto it = ops_.find(who);
+  return it == ops_.end() ? nullptr : &it->second;
+}
+
+bool send_owner::begin(participant who, claim_id claim) {
+  return ops_.try_emplace(who, op{.claim = claim, .root = nullptr, .done = nullptr}).second;
+}
+
+result<void> send_owner::submit(time_point now, participant who, std::shared_ptr<void> root) {
+  auto* o = find(who);
+  if (o == nullptr) return fail(errc::unknown, fmt::format("participant {} was not admitted", who));
+  if (o->at != send_state::admitted)
+    return fail(errc::state, fmt::format("participant {} is {}, must be admitted", who, to_string(o->at)));
+  if (!clocks_.expose(now, owner_, {o->claim})) {
+    o->at = send_state::not_submitted;
+    return fail(errc::state, fmt::format("participant {}: admission is closed", who));
+  }
+  o->root = std::move(root);
+  o->at = send_state::submitting;
+  ++o->revision;
+  return {};
+}
+
+result<void> send_owner::submitted(participant who, completion_query done) {
+  auto* o = find(who);
+  if (o == nullptr) return fail(errc::unknown, fmt::format("participant {} was not admitted", who));
+  if (o->at != send_state::submitting)
+    return fail(errc::state, fmt::format("participant {} is {}, must be submitting", who, to_string(o->at)));
+  o->done = std::move(done);
+  o->at = send_state::submitted;
+  ++o->revision;
+  return {};
+}
+
+void send_owner::in_doubt(time_point now, participant who) {
+  auto* o = find(who);
+  if (o == nullptr) return;
+  if (o->at != send_state::submitting && o->at != send_state::submitted && o->at != send_state::in_doubt)
+    return;
+  if (o->at != send_state::in_doubt) ++o->revision;
+  o->at = send_state::in_doubt;
+  clocks_.retain_unproven(now, owner_, o->claim, "backend quiescence unproven");
+}
+
+result<void> send_owner::retire_unsubmitted(participant who) {
+  auto* o = find(who);
+  if (o == nullptr) return fail(errc::unknown, fmt::format("participant {} was not admitted", who));
+  if (o->at != send_state::admitted && o->at != send_state::not_submitted)
+    return fail(errc::state, fmt::format("participant {} is {}: it was submitted", who, to_string(o->at)));
+  o->at = send_state::not_submitted;
+  return {};
+}
+
+bool send_owner::finish(time_point now, op& o) {
+  if (!clocks_.settle(now, owner_, o.claim)) return false;
+  o.at = send_state::backend_done;
+  o.root = nullptr;
+  o.done = nullptr;
+  ++o.revision;
+  return true;
+}
+
+bool send_owner::retire_done(time_point now, participant who) {
+  auto* o = find(who);
+  if (o == nullptr) return false;
+  if (o->at == send_state::backend_done) return true;
+  if (o->at != send_state::submitted) return false;
+  if (finish(now, *o)) return true;
+  o->at = send_state::in_doubt;
+  ++o->revision;
+  return false;
+}
+
+bool send_owner::poll_in_doubt(time_point now, participant who) {
+  auto* o = find(who);
+  if (o == nullptr || o->at != send_state::in_doubt || !o->done) return false;
+  const auto before = o->revision;
+  bool done = false;
+  try {
+    done = o->done();
+  } catch (...) {
+    return false;
+  }
+  o = find(who);  // the query may have come back into this object
+  return done && o != nullptr && o->revision == before && finish(now, *o);
+}
+
+bool send_owner::drained(time_point now) {
+  return clocks_.can_retire(now, owner_) && std::ranges::all_of(ops_, [](const auto& entry) {
+           const auto at = entry.second.at;
+           return at == send_state::not_submitted || at == send_state::backend_done;
+         });
+}
+
+std::optional<send_state> send_owner::state(participant who) const {
+  const auto it = ops_.find(who);
+  if (it == ops_.end()) return std::nullopt;
+  return it->second.at;
+}
+
+// ---- receive_owner
+
+bool receive_owner::begin_publication(time_point now) {
+  if (exposed_ || unpublished_ || !clocks_.expose(now, owner_, {claim_})) return false;
+  exposed_ = publishing_ = true;
+  return true;
+}
+
+result<void> receive_owner::seal(std::int64_t count, std::set<rank> members, std::set<rank> candidates) {
+  if (count < 0) return fail(errc::invalid, fmt::format("cohort count is {}, must be 0 or more", count));
+  if (static_cast<std::size_t>(count) != members.size())
+    return fail(errc::invalid, fmt::format("cohort has {} members, its count is {}", members.size(), count));
+  if (candidates.size() < members.size() || !std::ranges::includes(candidates, members))
+    return fail(errc::invalid,
+                fmt::format("{} candidates do not cover the cohort of {}", candidates.size(), count));
+  if (sealed_) {
+    if (members == members_ && candidates == candidates_) return {};
+    return fail(errc::state, "the cohort is sealed, and otherwise");
+  }
+  sealed_ = true;
+  members_ = std::move(members);
+  candidates_ = std::move(candidates);
+  return {};
+}
+
+void receive_owner::finish_publication(time_point now) {
+  if (!publishing_) return;
+  publishing_ = false;
+  published_ = true;
+  settle_when_drained(now);
+}
+
+void receive_owner::abort_publication(time_point now, const std::set<rank>& reached) {
+  if (!publishing_) return;
+  publishing_ = false;
+  published_ = true;
+  sealed_ = true;
+  members_ = reached;
+  candidates_.insert(reached.begin(), reached.end());
+  settle_when_drained(now);
+}
+
+void receive_owner::cancel_unpublished(time_point now) {
+  if (published_) return;
+  publishing_ = false;
+  unpublished_ = sealed_ = true;
+  members_.clear();
+  settle_when_drained(now);
+}
+
+error receive_owner::invalidate(time_point now, const std::string& what) {
+  valid_ = false;
+  clocks_.retain_unproven(now, owner_, claim_, "writer evidence is invalid");
+  return {errc::state, what};
+}
+
+result<receive_owner::reported> receive_owner::writer_result(time_point now, rank who, bool succeeded,
+                                                             bool wait_for_local_copy) {
+  if (!exposed_)
+    return tl::unexpected{invalidate(now, fmt::format("rank {} reports before publication", who))};
+  if (sealed_ && !members_.contains(who))
+    return tl::unexpected{invalidate(now, fmt::format("rank {} is outside the cohort", who))};
+  if (doubted_.contains(who)) {
+    if (!succeeded) return reported{};  // it says nothing about the access in doubt
+    return tl::unexpected{invalidate(now, fmt::format("rank {} succeeds after it was in doubt", who))};
+  }
+  const auto [it, fresh] = results_.try_emplace(who, succeeded);
+  if (!fresh) {
+    if (it->second == succeeded) return reported{};
+    return tl::unexpected{invalidate(now, fmt::format("rank {} contradicts its own result", who))};
+  }
+  const bool all = sealed_ && std::ranges::all_of(members_, [&](rank r) {
+                     const auto found = results_.find(r);
+                     return found != results_.end() && found->second;
+                   });
+  if (all && wait_for_local_copy) local_pending_ = true;
+  settle_when_drained(now);
+  return reported{true, all};
+}
+
+bool receive_owner::writer_in_doubt(time_point now, rank who) {
+  const bool first = doubted_.insert(who).second;
+  clocks_.retain_unproven(now, owner_, claim_, "backend quiescence unproven");
+  settled_ = false;
+  return first;
+}
+
+bool receive_owner::writer_settled(time_point now, rank who) {
+  if (doubted_.erase(who) == 0) return false;
+  results_[who] = false;
+  settle_when_drained(now);
+  return true;
+}
+
+result<void> receive_owner::session_quiesced(time_point now, rank who) {
+  if (members_.contains(who)) {
+    quiesced_.insert(who);
+    settle_when_drained(now);
+    return {};
+  }
+  if (candidates_.contains(who)) return {};  // it was never told of the destination
+  return tl::unexpected{invalidate(now, fmt::format("rank {} is unknown here", who))};
+}
+
+void receive_owner::finish_local_completion(time_point now) {
+  local_pending_ = false;
+  settle_when_drained(now);
+}
+
+bool receive_owner::drained() const {
+  if (!sealed_ || publishing_ || local_pending_ || !doubted_.empty() || !valid_) return false;
+  return std::ranges::all_of(members_, [&](rank r) { return results_.contains(r) || quiesced_.contains(r); });
+}
+
+void receive_owner::settle_when_drained(time_point now) {
+  if (exposed_ && !settled_ && drained()) settled_ = clocks_.settle(now, owner_, claim_);
+}
+
+}  // namespace kvlease
