@@ -1,7 +1,8 @@
 #include "actors/adapter.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -112,7 +113,9 @@ void apply(self_pointer self, operation_id op, const operation_event& event) {
   if (it == s.operations.end()) return void(++s.rejected);  // late or foreign (7.1)
   auto& entry = it->second;
   const auto was_queued = entry.core.access() == access_phase::queued;
+  const auto rejected_before = entry.core.rejected();
   const auto effects = entry.core.apply(event);
+  s.rejected += entry.core.rejected() - rejected_before;
   if (was_queued && entry.core.access() != access_phase::queued) --s.queued;
   const auto now = now_of(self);
   if (entry.core.access() == access_phase::ended && entry.times.access_ended == time_point{})
@@ -133,7 +136,8 @@ void send(self_pointer self, const registrar_effects& effects) {
   if (effects.take_hold) tell(self, s.peers->lender, hold_parts{});
   if (effects.open) tell(self, s.peers->backend, register_part{effects.open->id, effects.open->span});
   if (effects.close) tell(self, s.peers->backend, close_registration{*effects.close});
-  if (effects.retain) tell(self, s.peers->deadline_arbiter, retain_claim{s.registrations->claim(), *effects.retain});
+  if (effects.retain)
+    tell(self, s.peers->deadline_arbiter, retain_claim{s.registrations->claim(), *effects.retain});
   if (effects.settle) tell(self, s.peers->deadline_arbiter, settle_claim{s.registrations->claim()});
   if (effects.release_hold) tell(self, s.peers->lender, release_hold{*effects.release_hold});
   if (effects.retired) tell(self, s.peers->deadline_arbiter, claim_retired{s.registrations->claim(), {}});
@@ -147,8 +151,8 @@ void send(self_pointer self, const registrar_effects& effects) {
 
 /// An operation needs all of them; without one it could neither be submitted nor be released.
 result<void> all_are_up(const adapter_state& s) {
-  for (const auto kind : {actor_kind::deadline_arbiter, actor_kind::backend, actor_kind::proof_collector,
-                          actor_kind::lender})
+  for (const auto kind :
+       {actor_kind::deadline_arbiter, actor_kind::backend, actor_kind::proof_collector, actor_kind::lender})
     if (s.down.contains(kind))
       return fail(errc::state, fmt::format("not accepting operations: the {} is down", to_string(kind)));
   return {};
@@ -163,19 +167,20 @@ result<void> may_submit(const adapter_state& s, const submit& m) {
     return fail(errc::state, fmt::format("not accepting operations: {}", s.registrations->state_text()));
   if (const auto up = all_are_up(s); !up) return up;
   if (s.operations.size() >= s.config->max_operations)
-    return fail(errc::capacity, fmt::format("{} operations are open, max_operations is {}", s.operations.size(),
-                                            s.config->max_operations));
+    return fail(errc::capacity, fmt::format("{} operations are open, max_operations is {}",
+                                            s.operations.size(), s.config->max_operations));
   if (s.queued >= s.config->max_queued_submissions)
-    return fail(errc::capacity, fmt::format("{} submissions are queued, max_queued_submissions is {}", s.queued,
-                                            s.config->max_queued_submissions));
+    return fail(errc::capacity, fmt::format("{} submissions are queued, max_queued_submissions is {}",
+                                            s.queued, s.config->max_queued_submissions));
   if (m.owner && m.owner->runtime() != s.config->runtime)
     return fail(errc::invalid, fmt::format("retirement owner {} is of another runtime's watchdog, not of the "
                                            "retirement watchdog here",
                                            to_string(*m.owner)));
   if (m.owner && s.owners.contains(*m.owner))
-    return fail(errc::state, fmt::format("retirement owner {} is used by another operation: each needs its own "
-                                         "retirement owner",
-                                         to_string(*m.owner)));
+    return fail(errc::state,
+                fmt::format("retirement owner {} is used by another operation: each needs its own "
+                            "retirement owner",
+                            to_string(*m.owner)));
   return {};
 }
 
@@ -273,7 +278,8 @@ actor_report report(const adapter_state& s) {
                {"released", static_cast<std::int64_t>(s.released)},
                {"rejected", static_cast<std::int64_t>(s.rejected)},
                {"fatal", s.fatal ? 1 : 0}};
-  r.rows.push_back({"registrations", to_string(s.registrations->claim()), {{"state", s.registrations->state_text()}}});
+  r.rows.push_back(
+      {"registrations", to_string(s.registrations->claim()), {{"state", s.registrations->state_text()}}});
   for (const auto& [op, e] : s.operations) {
     report_row row{"operation", to_string(op), {{"direction", std::string{to_string(e.way)}}}};
     row.facts.emplace_back("request", to_string(e.request));
@@ -349,7 +355,9 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
       [self](const submission_refused& r) { apply(self, r.operation, op_event::rejected{r.reason}); },
       [self](const submission_withdrawn& w) {
         // Whoever took the token back has said so already, and the operation may be over.
-        if (self->state.operations.contains(w.operation)) apply(self, w.operation, op_event::withdrawn{});
+        const auto it = self->state.operations.find(w.operation);
+        if (it != self->state.operations.end() && it->second.core.access() == access_phase::queued)
+          apply(self, w.operation, op_event::withdrawn{});
       },
       [self](const submission_escaped& e) { apply(self, e.operation, op_event::escaped{e.reason}); },
       [self](const outcome_reported& o) { apply(self, o.operation, op_event::reported{o.value}); },

@@ -52,7 +52,8 @@ void submit_job(provider& service, ledger& roots, const backend_outlet& out, sta
   if (token == nullptr || !token->enter()) return out->send(submission_withdrawn{s.operation});
   std::shared_ptr<attempt> made;
   try {
-    made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent) : service.as_publishes()->publish(*extent);
+    made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent)
+                                     : service.as_publishes()->publish(*extent);
   } catch (const submission_rejected& e) {
     return out->send(submission_refused{s.operation, e.what()});
   } catch (...) {

@@ -82,7 +82,9 @@ inspector_actor::behavior_type inspector(self_pointer self, const inspector_conf
   self->state.config = config;
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
-      [self](const peer_down& down) { self->state.down.insert(down.kind); },
+      [self](const peer_down& down) {
+        if (down.runtime == self->state.peers->runtime) self->state.down.insert(down.kind);
+      },
       [self](const quit_now&) { self->quit(); },
       [self](const report_request&) -> caf::result<actor_report> {
         actor_report r;

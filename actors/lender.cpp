@@ -23,6 +23,7 @@ struct lender_state {
   std::unordered_map<lease_id, caf::typed_response_promise<lease_id>> askers;
   std::unordered_map<lease_id, host_actor> holders;
   outlet_owner<lender_actor> way_in;
+  std::uint64_t foreign = 0;   ///< messages of another runtime
   bool memory_may_go = false;  ///< after the last look at the paint
 };
 
@@ -154,7 +155,7 @@ actor_report report(const lender_state& s) {
                {"leases_open", static_cast<std::int64_t>(s.core->open_leases())},
                {"holds", static_cast<std::int64_t>(s.holds.size())},
                {"paint_exposure_bytes", static_cast<std::int64_t>(s.paint->exposure_bytes())},
-               {"rejected", static_cast<std::int64_t>(s.core->rejected())}};
+               {"rejected", static_cast<std::int64_t>(s.core->rejected() + s.foreign)}};
   for (const auto& l : s.core->leases())
     r.rows.push_back({"lease",
                       to_string(l.lease),
@@ -197,6 +198,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
+        if (down.runtime != self->state.config.core.runtime) return void(++self->state.foreign);
         if (down.kind == actor_kind::manager) act(self, [](lending& c) { c.on_manager_down(); });
         if (down.kind == actor_kind::cuda) act(self, [](lending& c) { c.on_cuda_down(); });
       },

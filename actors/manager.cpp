@@ -123,6 +123,7 @@ manager_actor::behavior_type manager(self_pointer self, const manager_config& co
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
+        if (down.runtime != self->state.config.runtime) return void(++self->state.rejected);
         if (down.kind != actor_kind::cuda) return;
         self->state.cuda_down = true;
         auto moves = std::exchange(self->state.moves, {});

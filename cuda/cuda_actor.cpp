@@ -68,6 +68,7 @@ void look(self_pointer self) {
 void start(self_pointer self, const copy_rows& c) {
   auto& s = self->state;
   if (s.unbound) return lose(self, c.client, c.copy, *s.unbound);
+  if (c.batch == nullptr) return lose(self, c.client, c.copy, {errc::invalid, "the copy has no batch"});
   ++s.copies;
   for (const auto& row : c.batch->rows) s.bytes += row.nbytes;
   // After a failed enqueue part of the batch may be under way: only an event could tell, and there is none.

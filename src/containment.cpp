@@ -1,6 +1,8 @@
 #include "src/containment.hpp"
 
 #include <condition_variable>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -25,10 +27,18 @@ struct containment::shared {
     lock.unlock();
     try {
       if (call) call(record);
+    } catch (const std::exception& e) {
+      note_failure(e.what());
     } catch (...) {
-      const std::lock_guard again{mutex};
-      failed = true;
+      note_failure("something that is no std::exception");
     }
+  }
+
+  /// The decision and the roots stay (4.8).
+  void note_failure(const char* what) {
+    std::fprintf(stderr, "kvlease: the containment callback threw: %s; all memory stays mapped\n", what);
+    const std::lock_guard again{mutex};
+    failed = true;
   }
 };
 

@@ -178,6 +178,20 @@ std::size_t block_name_hash::operator()(const block_name& name) const noexcept {
   return static_cast<std::size_t>(h);
 }
 
+std::vector<std::uint16_t> canonical_order(const std::vector<std::vector<std::uint32_t>>& layers) {
+  constexpr std::uint64_t no_layers = std::uint64_t{1} << 62;
+  std::vector<std::pair<std::uint64_t, std::size_t>> order;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto lowest = std::min_element(layers[i].begin(), layers[i].end());
+    order.emplace_back(lowest == layers[i].end() ? no_layers : *lowest, i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::uint16_t> out(layers.size());
+  for (std::size_t place = 0; place < order.size(); ++place)
+    out[order[place].second] = static_cast<std::uint16_t>(place);
+  return out;
+}
+
 namespace {
 
 identity::namespace_bytes namespace_of(std::span<const std::byte> scope,
@@ -193,20 +207,6 @@ identity::namespace_bytes namespace_of(std::span<const std::byte> scope,
   const digest all = hash.finish();
   identity::namespace_bytes out;
   std::copy_n(all.begin(), out.size(), out.begin());
-  return out;
-}
-
-std::vector<std::uint16_t> canonical_order(const std::vector<std::vector<std::uint32_t>>& layers) {
-  constexpr std::uint64_t no_layers = std::uint64_t{1} << 62;
-  std::vector<std::pair<std::uint64_t, std::size_t>> order;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto lowest = std::min_element(layers[i].begin(), layers[i].end());
-    order.emplace_back(lowest == layers[i].end() ? no_layers : *lowest, i);
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<std::uint16_t> out(layers.size());
-  for (std::size_t place = 0; place < order.size(); ++place)
-    out[order[place].second] = static_cast<std::uint16_t>(place);
   return out;
 }
 

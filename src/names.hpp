@@ -74,6 +74,10 @@ struct shard {
   friend bool operator==(const shard&, const shard&) = default;
 };
 
+/// The place of each local layer group when groups go by (lowest global layer id, local index), those without
+/// layers last (6.3). Precondition: at most 65535 groups.
+std::vector<std::uint16_t> canonical_order(const std::vector<std::vector<std::uint32_t>>& layers);
+
 /// Names for one instance: its scope, its layout and its layer groups.
 class identity {
  public:

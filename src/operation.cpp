@@ -53,7 +53,8 @@ void operation::advance(effects& out) {
       const auto* ok = std::get_if<delivered>(&*outcome_);
       masks = view_->masks();
       if (ok != nullptr || mutated(mutation::mark_undelivered)) {
-        auto served = ok != nullptr ? served_masks(*view_, ok->served()) : result<row_masks>{view_->masks(true)};
+        auto served =
+            ok != nullptr ? served_masks(*view_, ok->served()) : result<row_masks>{view_->masks(true)};
         if (served) masks = *std::move(served);
       }
     }
@@ -140,6 +141,7 @@ void operation::on(const op_event::decided& e, effects& out) {
   maybe_cancel(out);
   if (claim_ == claim_phase::held) out.push_back(op_effect::awaiting_proof{});
   advance(out);
+  if (access_ == access_phase::disputed && mutated(mutation::dispute_retries_itself)) collect(out);
   // Nobody needs the call any more. Last: what comes of it is an event of its own (5.3).
   if (access_ == access_phase::queued && !mutated(mutation::withdrawal_skipped))
     out.push_back(op_effect::withdraw_submission{});
@@ -160,7 +162,6 @@ void operation::on(const op_event::access_unproven& e, effects& out) {
   if (!mutated(mutation::dispute_is_proof))
     out.push_back(op_effect::retain{"backend access end unproven: " + e.reason});
   advance(out);
-  if (mutated(mutation::dispute_retries_itself)) collect(out);
 }
 
 void operation::on(const op_event::copies_ended&, effects& out) {
@@ -205,7 +206,8 @@ void operation::on(const op_event::retry_proof&, effects& out) {
 }
 
 void operation::on(const op_event::fatal&, effects&) {
-  if (claim_ != claim_phase::released && !mutated(mutation::adapter_ignores_fatal)) claim_ = claim_phase::fatal;
+  if (claim_ != claim_phase::released && !mutated(mutation::adapter_ignores_fatal))
+    claim_ = claim_phase::fatal;
 }
 
 void operation::on(const op_event::backend_down& e, effects& out) {

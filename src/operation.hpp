@@ -17,45 +17,45 @@ namespace kvlease {
 
 /// Events, named by what has happened.
 namespace op_event {
-struct granted {};                          ///< arbiter: exposure is granted
-struct refused {};                          ///< arbiter: it is not; the outcome comes by itself
-struct accepted {                           ///< provider: an attempt exists
+struct granted {};  ///< arbiter: exposure is granted
+struct refused {};  ///< arbiter: it is not; the outcome comes by itself
+struct accepted {   ///< provider: an attempt exists
   bool cancellable = false;
 };
-struct rejected {                           ///< provider: nothing escaped (2.2)
+struct rejected {  ///< provider: nothing escaped (2.2)
   std::string reason;
 };
-struct withdrawn {};                        ///< the token was taken back before any worker entered the call
-struct escaped {                            ///< provider: an error after which no attempt exists
+struct withdrawn {};  ///< the token was taken back before any worker entered the call
+struct escaped {      ///< provider: an error after which no attempt exists
   std::string reason;
 };
-struct reported {                           ///< provider: an outcome, not yet committed
+struct reported {  ///< provider: an outcome, not yet committed
   outcome value;
 };
-struct decided {                            ///< arbiter: the outcome that won
+struct decided {  ///< arbiter: the outcome that won
   outcome value;
 };
-struct access_ended {                       ///< collector
+struct access_ended {  ///< collector
   proof_id proof;
 };
 struct access_unproven {
   proof_id proof;
   std::string reason;
 };
-struct copies_ended {};                     ///< lender: copies complete, no read guard left
+struct copies_ended {};  ///< lender: copies complete, no read guard left
 struct copies_unproven {
   std::string reason;
 };
-struct authorised {};                       ///< arbiter: the claim is settled
+struct authorised {};  ///< arbiter: the claim is settled
 struct not_authorised {};
-struct cancel {                             ///< host
+struct cancel {  ///< host
   cancelled_by who = cancelled_by::local;
 };
-struct retry_proof {};                      ///< host, or a step of the proof ladder
+struct retry_proof {};  ///< host, or a step of the proof ladder
 struct fatal {};
-struct backend_down {                       ///< the backend actor is gone
-  bool token_withdrawn = false;             ///< proof that its worker never entered the call
-  bool attempt_rooted = false;              ///< the call had returned an attempt
+struct backend_down {            ///< the backend actor is gone
+  bool token_withdrawn = false;  ///< proof that its worker never entered the call
+  bool attempt_rooted = false;   ///< the call had returned an attempt
 };
 struct collector_down {};
 struct lender_down {};
@@ -71,22 +71,22 @@ using operation_event =
 
 /// Effects, named by what to do.
 namespace op_effect {
-struct start_backend {};                    ///< → backend: call the provider
-struct withdraw_submission {};              ///< take the token back, if no worker has entered the call
-struct commit {                             ///< → arbiter
+struct start_backend {};        ///< → backend: call the provider
+struct withdraw_submission {};  ///< take the token back, if no worker has entered the call
+struct commit {                 ///< → arbiter
   outcome value;
 };
-struct collect_proof {};                    ///< → collector, under a fresh proof id
-struct request_cancel {};                   ///< → backend, at most once
-struct finish_lease {                       ///< → lender: mark these rows (a write), wait for copies and guards
+struct collect_proof {};   ///< → collector, under a fresh proof id
+struct request_cancel {};  ///< → backend, at most once
+struct finish_lease {      ///< → lender: mark these rows (a write), wait for copies and guards
   row_masks masks;
 };
-struct awaiting_proof {};                   ///< → lender: the outcome is known, the slots wait for evidence
-struct retain {                             ///< → arbiter
+struct awaiting_proof {};  ///< → lender: the outcome is known, the slots wait for evidence
+struct retain {            ///< → arbiter
   std::string reason;
 };
-struct settle {};                           ///< → arbiter
-struct release {};                          ///< erase the roots, → lender: slots back, → arbiter: retired
+struct settle {};   ///< → arbiter
+struct release {};  ///< erase the roots, → lender: slots back, → arbiter: retired
 }  // namespace op_effect
 
 using operation_effect =

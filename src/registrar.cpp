@@ -121,12 +121,13 @@ registrar_effects registrar::lender_down() {
 }
 
 bool registrar::accepting() const noexcept {
-  return phase_ == phase::registered || (phase_ == phase::registering && mutated(mutation::submit_unregistered));
+  return phase_ == phase::registered ||
+         (phase_ == phase::registering && mutated(mutation::submit_unregistered));
 }
 
 std::string registrar::state_text() const {
-  constexpr std::string_view names[] = {"not started", "taking the hold", "registering", "registered",
-                                        "registration failed", "stopping", "settling", "closed"};
+  constexpr std::string_view names[] = {"not started",         "taking the hold", "registering", "registered",
+                                        "registration failed", "stopping",        "settling",    "closed"};
   return fmt::format("registrations are {}: {} of {} parts live{}{}", names[static_cast<std::size_t>(phase_)],
                      live_.size(), parts_.size(), problem_.empty() ? "" : ", ", problem_);
 }

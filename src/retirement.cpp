@@ -74,6 +74,7 @@ void retirement::check(time_point now, owner_id id, owner_state& o) {
     o.request_expired = true;
     events_.push_back(request_expired{id});
     start_drain(mutated(mutation::drain_from_notice) ? now : *o.request_deadline, id, o, "transfer timeout");
+    return;  // its grace comes in its turn: other owners' deadlines may lie between
   }
   if (!o.claims.empty() && o.drain_started) {
     const auto grace = later(*o.drain_started, o.timeout.value());

@@ -107,16 +107,17 @@ thread_pool::figures thread_pool::look() const {
 }
 
 std::size_t thread_pool::close() {
-  std::deque<std::function<void()>> queue;
-  std::multimap<time_point, std::function<void()>> timed;
-  std::unique_lock lock{shared_->mutex};
-  if (!shared_->closed) {
+  {
+    std::deque<std::function<void()>> queue;  // destroyed outside the lock, and before the wait
+    std::multimap<time_point, std::function<void()>> timed;
+    const std::lock_guard lock{shared_->mutex};
     shared_->closed = true;
     queue.swap(shared_->queue);
     timed.swap(shared_->timed);
     shared_->work.notify_all();
   }
-  const auto patience = mutated(mutation::patience_ignored) ? std::chrono::seconds{10} : shared_->patience;
+  std::unique_lock lock{shared_->mutex};
+  const auto patience = mutated(mutation::patience_ignored) ? std::chrono::seconds{3} : shared_->patience;
   shared_->idle.wait_for(lock, patience, [this] { return shared_->running == 0; });
   return shared_->running;
 }

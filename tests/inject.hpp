@@ -1,6 +1,9 @@
 // For tests that need to send what no well-behaved peer would: the runtime's handles, with CAF.
 #pragma once
 
+#include <doctest/doctest.h>
+
+#include <caf/scheduled_actor.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <deque>
 #include <map>
@@ -8,6 +11,7 @@
 #include "actors/spawn.hpp"
 #include "messages/caf.hpp"
 #include "messages/wiring.hpp"
+#include "src/mix.hpp"
 #include "tests/world.hpp"
 
 namespace kvlease::test {
@@ -43,5 +47,21 @@ struct world::inside {
   void settle();
   void run();
 };
+
+/// Lets the next message be taken, whichever the seed says, until `over` holds; `see` is shown each one
+/// before.
+template <class Over, class See>
+void step_until(world& w, std::uint64_t seed, Over over, See see) {
+  auto& s = *w.in().scheduler;
+  for (std::uint64_t n = 0; n < 5000 && !over(); ++n) {
+    const auto& timers = s.clock().schedule();
+    if (w.ready() == 0) s.advance_time(timers.begin()->first - w.now());
+    const auto i = mix64(seed, n, 0) % w.ready();
+    if (auto* actor = dynamic_cast<caf::scheduled_actor*>(s.jobs.at(i)))
+      if (const auto* m = actor->peek_at_next_mailbox_element()) see(std::string{actor->name()}, *m);
+    w.step(i);
+  }
+  REQUIRE(over());
+}
 
 }  // namespace kvlease::test
