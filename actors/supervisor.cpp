@@ -134,6 +134,9 @@ supervisor_actor::behavior_type supervisor(self_pointer self, const supervisor_c
     for_peers(*s.peers, [&](actor_kind kind, const auto& handle) {
       if (kind != *lost) tell(self, handle, peer_down{*lost, s.peers->runtime});
     });
+    const auto now = now_of(self);
+    if (lost == actor_kind::deadline_arbiter && s.config.contain)
+      s.config.contain({.reason = "the deadline arbiter is down", .started = now, .deadline = now, .noticed = now});
   });
   return {
       [self](const wired& w) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "messages/supervisor.hpp"
@@ -12,6 +13,8 @@ namespace kvlease {
 
 struct supervisor_config {
   std::shared_ptr<ledger> roots;
+  /// As the arbiter's: a dead arbiter is fatal, and can't say so itself (7.4).
+  std::function<void(const fatal_record&)> contain = {};
   std::chrono::nanoseconds look_again = std::chrono::milliseconds{2};  ///< while a shutdown waits
   std::chrono::nanoseconds answer_within = std::chrono::seconds{5};
 };

@@ -230,7 +230,8 @@ void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>&
     }
     l->pin = pin;
     l->phase = lease_phase::copying;
-    if (mutated(mutation::publish_before_copy)) effects_.push_back(fx::ready{id, l->way, l->request, l->view});
+    if (mutated(mutation::publish_before_copy))
+      effects_.push_back(fx::ready{id, l->way, l->request, l->view});
     return start_copy(id, *l, rows);
   }
   std::vector<block_row> arriving;

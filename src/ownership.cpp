@@ -88,18 +88,28 @@ bool send_owner::retire_done(time_point now, participant who) {
   return false;
 }
 
-bool send_owner::poll_in_doubt(time_point now, participant who) {
+std::optional<send_owner::question> send_owner::ask(participant who) const {
+  const auto it = ops_.find(who);
+  if (it == ops_.end() || it->second.at != send_state::in_doubt || !it->second.done) return std::nullopt;
+  return question{it->second.done, it->second.revision};
+}
+
+bool send_owner::answered(time_point now, participant who, const question& asked, bool done) {
   auto* o = find(who);
-  if (o == nullptr || o->at != send_state::in_doubt || !o->done) return false;
-  const auto before = o->revision;
+  if (o == nullptr || o->at != send_state::in_doubt || o->revision != asked.revision) return false;
+  return done && finish(now, *o);
+}
+
+bool send_owner::poll_in_doubt(time_point now, participant who) {
+  const auto asked = ask(who);  // a copy: the query may come back into this object and drop the original
+  if (!asked) return false;
   bool done = false;
   try {
-    done = o->done();
+    done = asked->query();
   } catch (...) {
     return false;
   }
-  o = find(who);  // the query may have come back into this object
-  return done && o != nullptr && o->revision == before && finish(now, *o);
+  return answered(now, who, *asked, done);
 }
 
 bool send_owner::drained(time_point now) {
@@ -118,8 +128,21 @@ std::optional<send_state> send_owner::state(participant who) const {
 // ---- receive_owner
 
 bool receive_owner::begin_publication(time_point now) {
-  if (exposed_ || unpublished_ || !clocks_.expose(now, owner_, {claim_})) return false;
-  exposed_ = publishing_ = true;
+  receive_owner* const alone[] = {this};
+  return begin_publication(now, alone);
+}
+
+bool receive_owner::begin_publication(time_point now, std::span<receive_owner* const> together) {
+  if (together.empty()) return false;
+  const auto& first = *together.front();
+  std::vector<claim_id> claims;
+  for (const auto* r : together) {
+    if (r->exposed_ || r->unpublished_) return false;
+    if (&r->clocks_ != &first.clocks_ || r->owner_ != first.owner_) return false;
+    claims.push_back(r->claim_);
+  }
+  if (!first.clocks_.expose(now, first.owner_, claims)) return false;
+  for (auto* r : together) r->exposed_ = r->publishing_ = r->claimed_ = true;
   return true;
 }
 
@@ -137,6 +160,12 @@ result<void> receive_owner::seal(std::int64_t count, std::set<rank> members, std
   sealed_ = true;
   members_ = std::move(members);
   candidates_ = std::move(candidates);
+  for (const auto& [who, succeeded] : results_) {
+    if (members_.contains(who)) continue;
+    valid_ = false;  // and not drained: the claim that publication took stays
+    return fail(errc::state, fmt::format("rank {} has reported, and is outside the cohort", who));
+  }
+  if (local_wanted_ && all_reported_success()) local_pending_ = true;
   return {};
 }
 
@@ -158,21 +187,26 @@ void receive_owner::abort_publication(time_point now, const std::set<rank>& reac
 }
 
 void receive_owner::cancel_unpublished(time_point now) {
-  if (published_) return;
-  publishing_ = false;
+  if (exposed_) return;
   unpublished_ = sealed_ = true;
   members_.clear();
   settle_when_drained(now);
 }
 
+void receive_owner::retain(time_point now, const std::string& reason) {
+  clocks_.retain_unproven(now, owner_, claim_, reason);
+  claimed_ = true;
+}
+
 error receive_owner::invalidate(time_point now, const std::string& what) {
   valid_ = false;
-  clocks_.retain_unproven(now, owner_, claim_, "writer evidence is invalid");
+  retain(now, "writer evidence is invalid");
   return {errc::state, what};
 }
 
 result<receive_owner::reported> receive_owner::writer_result(time_point now, rank who, bool succeeded,
                                                              bool wait_for_local_copy) {
+  if (!tracked()) return reported{};
   if (!exposed_)
     return tl::unexpected{invalidate(now, fmt::format("rank {} reports before publication", who))};
   if (sealed_ && !members_.contains(who))
@@ -186,19 +220,17 @@ result<receive_owner::reported> receive_owner::writer_result(time_point now, ran
     if (it->second == succeeded) return reported{};
     return tl::unexpected{invalidate(now, fmt::format("rank {} contradicts its own result", who))};
   }
-  const bool all = sealed_ && std::ranges::all_of(members_, [&](rank r) {
-                     const auto found = results_.find(r);
-                     return found != results_.end() && found->second;
-                   });
-  if (all && wait_for_local_copy) local_pending_ = true;
+  local_wanted_ = local_wanted_ || wait_for_local_copy;
+  const bool all = sealed_ && all_reported_success();
+  if (all && local_wanted_) local_pending_ = true;
   settle_when_drained(now);
   return reported{true, all};
 }
 
 bool receive_owner::writer_in_doubt(time_point now, rank who) {
+  if (!tracked()) return false;
   const bool first = doubted_.insert(who).second;
-  clocks_.retain_unproven(now, owner_, claim_, "backend quiescence unproven");
-  settled_ = false;
+  retain(now, "backend quiescence unproven");
   return first;
 }
 
@@ -210,6 +242,7 @@ bool receive_owner::writer_settled(time_point now, rank who) {
 }
 
 result<void> receive_owner::session_quiesced(time_point now, rank who) {
+  if (!tracked() || (!exposed_ && knows(who))) return {};
   if (members_.contains(who)) {
     quiesced_.insert(who);
     settle_when_drained(now);
@@ -229,8 +262,19 @@ bool receive_owner::drained() const {
   return std::ranges::all_of(members_, [&](rank r) { return results_.contains(r) || quiesced_.contains(r); });
 }
 
+bool receive_owner::all_reported_success() const {
+  return std::ranges::all_of(members_, [&](rank r) {
+    const auto found = results_.find(r);
+    return found != results_.end() && found->second;
+  });
+}
+
+bool receive_owner::all_succeeded() const {
+  return published_ && sealed_ && valid_ && doubted_.empty() && all_reported_success();
+}
+
 void receive_owner::settle_when_drained(time_point now) {
-  if (exposed_ && !settled_ && drained()) settled_ = clocks_.settle(now, owner_, claim_);
+  if (claimed_ && drained()) claimed_ = !clocks_.settle(now, owner_, claim_);
 }
 
 }  // namespace kvlease

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,16 @@ class send_owner {
   result<void> retire_unsubmitted(participant who);
   /// The backend said done. False, and in doubt, when the claim can't be settled.
   bool retire_done(time_point now, participant who);
-  /// Asks the retained handle of an operation in doubt. True: its roots are dropped.
+  /// What to ask about an operation in doubt. The asking may block: it happens outside this object, and the
+  /// answer counts at the time that it comes back.
+  struct question {
+    completion_query query;
+    std::uint64_t revision = 0;
+  };
+  std::optional<question> ask(participant who) const;
+  /// True: the operation's roots are dropped. False when it has changed since the question.
+  bool answered(time_point now, participant who, const question& asked, bool done);
+  /// Both in one, for a query that takes no time. What it throws is no proof.
   bool poll_in_doubt(time_point now, participant who);
 
   bool drained(time_point now);
@@ -87,17 +97,22 @@ class receive_owner {
   receive_owner(retirement& clocks, owner_id owner, claim_id claim)
       : clocks_{clocks}, owner_{owner}, claim_{claim} {}
 
-  /// Exposes the destination; once. False when refused or begun before.
+  /// Exposes the destination; once. False when refused or begun before. Its end is finish or abort.
   bool begin_publication(time_point now);
+  /// All of them in one exposure, or none. Precondition: they share one retirement owner.
+  static bool begin_publication(time_point now, std::span<receive_owner* const> together);
   /// `count` writers, who they are, and who might have been chosen. Resealing alike is a no-op.
   /// Errors: invalid for a negative count, members that are not `count`, candidates that are fewer or do not
-  /// cover them; state for another seal.
+  /// cover them; state for another seal, and where a rank that it leaves out has reported: the evidence is
+  /// invalid then.
   result<void> seal(std::int64_t count, std::set<rank> members, std::set<rank> candidates);
   void finish_publication(time_point now);
   /// The publication stopped: only the writers that were reached can still write.
   void abort_publication(time_point now, const std::set<rank>& reached);
-  /// Nobody was told of the destination.
+  /// Nobody will be told of the destination. Ignored from begin_publication on: somebody may have been.
   void cancel_unpublished(time_point now);
+
+  // Evidence about an owner that the clocks have closed is ignored.
 
   /// A writer's word. Duplicates: not accepted. Errors: state for a contradiction, a rank outside the cohort
   /// or a report before publication; the evidence is invalid then, and the destination retained.
@@ -106,8 +121,8 @@ class receive_owner {
   bool writer_in_doubt(time_point now, rank who);
   /// Ends a writer in doubt as failed. False for any other.
   bool writer_settled(time_point now, rank who);
-  /// Proof that the rank will not write any more, without a result. Errors: state for a rank that nobody
-  /// knows.
+  /// Proof that the rank will not write any more, without a result. Ignored before publication, of which it
+  /// says nothing, and from a candidate that was not chosen. Errors: state for a rank that nobody knows.
   result<void> session_quiesced(time_point now, rank who);
   /// Repeatable.
   void finish_local_completion(time_point now);
@@ -115,9 +130,18 @@ class receive_owner {
   bool drained() const;
   bool local_completion_pending() const noexcept { return local_pending_; }
   bool evidence_valid() const noexcept { return valid_; }
-  bool claim_held() const noexcept { return exposed_ && !settled_; }
+  bool claim_held() const noexcept { return claimed_; }
+  /// Every writer was told and has succeeded. Says nothing of access or local copies.
+  bool all_succeeded() const;
+  bool begun() const noexcept { return exposed_; }
+  bool publishing() const noexcept { return publishing_; }
+  bool knows(rank who) const { return members_.contains(who) || candidates_.contains(who); }
+  const std::set<rank>& members() const noexcept { return members_; }
 
  private:
+  bool tracked() const { return clocks_.view(owner_).has_value(); }
+  bool all_reported_success() const;
+  void retain(time_point now, const std::string& reason);
   error invalidate(time_point now, const std::string& what);
   void settle_when_drained(time_point now);
 
@@ -125,7 +149,8 @@ class receive_owner {
   owner_id owner_;
   claim_id claim_;
   bool exposed_ = false, publishing_ = false, published_ = false, unpublished_ = false;
-  bool sealed_ = false, valid_ = true, local_pending_ = false, settled_ = false;
+  bool sealed_ = false, valid_ = true, claimed_ = false;
+  bool local_wanted_ = false, local_pending_ = false;
   std::set<rank> members_, candidates_;
   std::map<rank, bool> results_;
   std::set<rank> quiesced_, doubted_;

@@ -116,7 +116,7 @@ namespace kvlease {
 /// Of the shutdown that the destructor makes: two seconds for evidence, then for the answer on top of them,
 /// for the actors' end, and for each pool's running jobs.
 constexpr std::chrono::seconds stop_bound{2};
-constexpr std::chrono::milliseconds answer_slack{500}, end_bound{1000}, pool_patience{200};
+constexpr std::chrono::milliseconds answer_slack{500}, end_bound{500}, pool_patience{200};
 
 /// Written by the arbiter's thread; outlives the runtime where actors are left behind.
 struct fatal_latch {
@@ -147,11 +147,12 @@ struct runtime::body {
 
   ~body() {
     if (parts.actors != nullptr) {
-      // To each by itself too: a supervisor that is down passes nothing on.
       const auto quit = [](const auto&... actors) { (caf::anon_send(actors, quit_now{}), ...); };
       const auto& a = *parts.actors;
-      quit(a.supervisor, a.manager, a.lender, a.adapter, a.backend, a.proof_collector, a.deadline_arbiter, a.cuda,
-           a.inspector, relay_handle);
+      quit(a.supervisor, relay_handle);
+      // A supervisor that is down passes nothing on.
+      if (!actors_end())
+        quit(a.manager, a.lender, a.adapter, a.backend, a.proof_collector, a.deadline_arbiter, a.cuda, a.inspector);
     }
     const auto roots = parts.roots;
     parts = {};

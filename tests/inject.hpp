@@ -55,6 +55,7 @@ void step_until(world& w, std::uint64_t seed, Over over, See see) {
   auto& s = *w.in().scheduler;
   for (std::uint64_t n = 0; n < 5000 && !over(); ++n) {
     const auto& timers = s.clock().schedule();
+    if (w.ready() == 0 && timers.empty()) break;
     if (w.ready() == 0) s.advance_time(timers.begin()->first - w.now());
     const auto i = mix64(seed, n, 0) % w.ready();
     if (auto* actor = dynamic_cast<caf::scheduled_actor*>(s.jobs.at(i)))

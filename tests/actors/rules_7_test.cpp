@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "actors/supervisor.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
 #include "tests/mutations.hpp"
@@ -407,6 +408,22 @@ TEST_CASE("7.4 a dead arbiter is fatal: nothing is settled or admitted any more"
   const auto report = w.stop();
   CHECK_FALSE(report.stopped);
   CHECK(any_contains(report.retained, "actor deadline_arbiter is down"));
+}
+
+TEST_CASE("7.4 a dead arbiter is fatal: the supervisor contains what the arbiter can't report any more") {
+  world w;
+  const one_fetch f{w};
+  std::vector<fatal_record> contained;
+  const auto watcher = spawn_supervisor(
+      *w.in().system, {.roots = w.roots, .contain = [&](const fatal_record& r) { contained.push_back(r); }});
+  w.in().send(watcher, wired{w.in().parts.actors});
+  w.kill(backend);
+  CHECK(contained.empty());
+  w.kill(deadline_arbiter);
+  REQUIRE(contained.size() == 1);
+  CHECK(contained[0].reason == "the deadline arbiter is down");
+  CHECK(contained[0].noticed == w.now());
+  w.in().send(watcher, quit_now{});
 }
 
 TEST_CASE("7.4 who only watches may die: operations go on") {
