@@ -142,10 +142,12 @@ void send(self_pointer self, const registrar_effects& effects) {
   if (effects.release_hold) tell(self, s.peers->lender, release_hold{*effects.release_hold});
   if (effects.retired) tell(self, s.peers->deadline_arbiter, claim_retired{s.registrations->claim(), {}});
   if (effects.start_answer && s.starter.pending()) {
-    if (effects.start_answer->empty())
+    if (effects.start_answer->empty()) {
+      tell(self, s.peers->lender, parts_registered{});
       s.starter.deliver(done{});
-    else
+    } else {
       s.starter.deliver(to_caf({errc::provider, *effects.start_answer}));
+    }
   }
 }
 
@@ -230,6 +232,7 @@ void on_backend_down(self_pointer self) {
 
 void on_fatal(self_pointer self) {
   self->state.fatal = true;
+  if (self->state.starter.pending()) self->state.starter.deliver(to_caf({errc::state, "the runtime is fatal"}));
   self->state.registrations->fatal();
   apply_to_all(self, [](operation_id) -> operation_event { return op_event::fatal{}; });
 }
@@ -259,13 +262,12 @@ caf::result<adapter_rest> close(self_pointer self) {
 
 caf::result<done> start(self_pointer self) {
   auto& s = self->state;
-  if (!s.registrations->may_start()) return to_caf({errc::state, "the adapter was started before"});
+  if (!s.registrations->may_start() || s.starter.pending()) return to_caf({errc::state, "the adapter was started before"});
   if (s.fatal) return to_caf({errc::state, "the runtime is fatal"});
   if (const auto up = all_are_up(s); !up) return to_caf(up.error());
   s.starter = self->make_response_promise<done>();
   tell(self, s.peers->deadline_arbiter,
        track_registrations{s.registrations->claim(), s.config->registration_timeout});
-  send(self, s.registrations->start());
   return s.starter;
 }
 
@@ -320,7 +322,10 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
   s.registrations.emplace(config.runtime, s.drawn->next(), config.parts);
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
-      [self](const peer_down& down) { on_peer_down(self, down.kind); },
+      [self](const peer_down& down) {
+        if (down.runtime != self->state.config->runtime) return void(++self->state.rejected);
+        on_peer_down(self, down.kind);
+      },
       [self](const quit_now&) {
         if (self->state.starter.pending())
           self->state.starter.deliver(to_caf({errc::state, "the runtime has ended"}));
@@ -342,8 +347,16 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
       },
       [self](const start_adapter&) { return start(self); },
       [self](const close_adapter&) { return close(self); },
-      [self](const exposure_granted& g) { apply(self, g.operation, op_event::granted{}); },
-      [self](const exposure_refused& r) { apply(self, r.operation, op_event::refused{}); },
+      [self](const exposure_granted& g) {
+        auto& registrations = *self->state.registrations;
+        if (g.operation == registrations.claim()) return send(self, registrations.start());
+        apply(self, g.operation, op_event::granted{});
+      },
+      [self](const exposure_refused& r) {
+        auto& registrations = *self->state.registrations;
+        if (r.operation == registrations.claim()) return send(self, registrations.refused(r.reason));
+        apply(self, r.operation, op_event::refused{});
+      },
       [self](const outcome_committed& c) { apply(self, c.operation, op_event::decided{c.value}); },
       [self](const claim_settled& c) { on_settled(self, c); },
       [self](const claim_refused& c) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 #include <stdexcept>
 
 #include "actors/errors.hpp"
@@ -26,11 +27,8 @@ struct backend_state {
   std::map<std::uint64_t, caf::typed_response_promise<probe_answer>> probes;
   std::uint64_t probes_drawn = 0;
   std::uint64_t submissions = 0;
-
-  ~backend_state() {
-    if (config.service != nullptr)
-      if (auto* n = config.service->as_notifies()) n->on_progress({});
-  }
+  provider_figures seen;
+  bool looking = false;
 };
 
 using self_pointer = backend_actor::stateful_pointer<backend_state>;
@@ -155,11 +153,34 @@ void on_wired(self_pointer self, const wired& w) {
   auto& s = self->state;
   s.peers = w.peers;
   s.collector.open(w.peers->proof_collector);
-  if (auto* n = s.config.service->as_notifies())
-    n->on_progress([mine = s.way_in.shared(), theirs = s.collector.shared()] {
-      mine->send(poll_outcomes{});
-      theirs->send(poll_access{});
+  // Installing it is a provider call as well, so a worker does it. It is never taken back: the outlets close
+  // with this actor.
+  on_worker(self, [theirs = s.collector.shared()](provider& service, ledger&, const backend_outlet& mine) {
+    if (auto* n = service.as_notifies())
+      n->on_progress([mine, theirs] {
+        mine->send(poll_outcomes{});
+        theirs->send(poll_access{});
+      });
+  });
+}
+
+/// With the provider's figures as of the last look; looking is a provider call, so a worker does it.
+caf::result<actor_report> report(self_pointer self) {
+  auto& s = self->state;
+  if (!std::exchange(s.looking, true))
+    on_worker(self, [](provider& service, ledger&, const backend_outlet& out) {
+      const auto c = service.counters();
+      out->send(provider_figures{c.hits, c.misses, c.failures});
     });
+  actor_report r;
+  r.kind = actor_kind::backend;
+  r.figures = {{"submissions", static_cast<std::int64_t>(s.submissions)},
+               {"awaiting_outcome", static_cast<std::int64_t>(s.awaited.size())},
+               {"unit_hits", static_cast<std::int64_t>(s.seen.hits)},
+               {"unit_misses", static_cast<std::int64_t>(s.seen.misses)},
+               {"unit_failures", static_cast<std::int64_t>(s.seen.failures)}};
+  r.rows.push_back({"provider", s.config.description, {}});
+  return r;
 }
 
 backend_actor::behavior_type backend(self_pointer self, const backend_config& config) {
@@ -170,22 +191,10 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
   return {
       [self](const wired& w) { on_wired(self, w); },
       [self](const peer_down& down) {
-        if (down.kind == actor_kind::proof_collector) self->state.collector.shared()->close();
+        if (down.kind == actor_kind::proof_collector && down.runtime == self->state.peers->runtime) self->state.collector.shared()->close();
       },
       [self](const quit_now&) { self->quit(); },
-      [self](const report_request&) -> caf::result<actor_report> {
-        const auto& state = self->state;
-        const auto c = state.config.service->counters();
-        actor_report r;
-        r.kind = actor_kind::backend;
-        r.figures = {{"submissions", static_cast<std::int64_t>(state.submissions)},
-                     {"awaiting_outcome", static_cast<std::int64_t>(state.awaited.size())},
-                     {"unit_hits", static_cast<std::int64_t>(c.hits)},
-                     {"unit_misses", static_cast<std::int64_t>(c.misses)},
-                     {"unit_failures", static_cast<std::int64_t>(c.failures)}};
-        r.rows.push_back({"provider", state.config.service->describe(), {}});
-        return r;
-      },
+      [self](const report_request&) { return report(self); },
       [self](const start_submission& start) {
         ++self->state.submissions;
         on_worker(self, [start](provider& service, ledger& roots, const backend_outlet& out) {
@@ -252,6 +261,10 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
       [self](const cancel_answered& c) { tell(self, self->state.peers->adapter, c); },
       [self](const registration_done& r) { tell(self, self->state.peers->adapter, r); },
       [self](const registration_closed& r) { tell(self, self->state.peers->adapter, r); },
+      [self](const provider_figures& f) {
+        self->state.seen = f;
+        self->state.looking = false;
+      },
       [self](const outcomes_polled& round) { on_round(self, round); },
       [self](const poll_outcomes& p) { on_poll(self, p.generation); },
   };

@@ -16,6 +16,7 @@ struct backend_config {
   std::shared_ptr<executor> workers;
   std::shared_ptr<ledger> roots;
   poll_limits polling;
+  std::string description;  ///< the provider's own, asked once
 };
 
 backend_actor spawn_backend(caf::actor_system& system, backend_config config);

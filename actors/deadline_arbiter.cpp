@@ -138,7 +138,7 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
-        if (down.kind != actor_kind::adapter) return;
+        if (down.kind != actor_kind::adapter || down.runtime != self->state.config.runtime) return;
         self->state.adapter_down = true;
         act(self, [](arbitration& core, time_point now) { core.adapter_down(now); });
       },
@@ -148,6 +148,11 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         return act(self, [&](arbitration& core, time_point now) {
           return answer(core.create_owner(now, c.request, c.way, c.timeout));
         });
+      },
+      [self](const close_owner& c) -> caf::result<done> {
+        const bool closed = act(self, [&](arbitration& core, time_point now) { return core.close_owner(now, c.owner); });
+        if (!closed) return to_caf({errc::state, "owner " + to_string(c.owner) + " is in use, unknown, or fatal has won"});
+        return done{};
       },
       [self](const cancel_directly& c) -> caf::result<done> {
         if (!self->state.adapter_down)
@@ -161,7 +166,11 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
       },
       [self](const track_registrations& t) {
         act(self, [&](arbitration& core, time_point now) {
-          static_cast<void>(core.track(now, t.registrations, t.timeout));
+          const auto tracked = core.track(now, t.registrations, t.timeout);
+          if (tracked)
+            tell(self, self->state.peers->adapter, exposure_granted{t.registrations});
+          else
+            tell(self, self->state.peers->adapter, exposure_refused{t.registrations, tracked.error().text});
         });
       },
       [self](const commit_outcome& c) {

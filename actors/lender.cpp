@@ -215,6 +215,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
         look_at_paint(self->state);
         return self->state.paint->exposure_bytes();
       },
+      [self](const parts_registered&) { self->state.core->on_registered(); },
       [self](const hold_parts&) {
         const auto hold = self->state.holds_drawn->next();
         self->state.holds.insert(hold);

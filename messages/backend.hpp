@@ -80,6 +80,10 @@ struct registration_closed {
   registration_id registration;
   std::string problem;  ///< empty: closed; else the same handle can be retried
 };
+/// What the provider counts, as of the last look at it.
+struct provider_figures {
+  std::uint64_t hits = 0, misses = 0, failures = 0;  ///< units
+};
 struct outcomes_polled {
   std::vector<operation_outcome> found;
 };
@@ -99,7 +103,8 @@ using backend_actor =
           void(start_submission), void(cancel_attempt), void(forget_attempt), void(register_part),
           void(close_registration), caf::result<probe_answer>(probe_units), void(probe_done), void(submission_accepted),
           void(submission_refused), void(submission_withdrawn), void(submission_escaped), void(cancel_answered),
-          void(registration_done), void(registration_closed), void(outcomes_polled), void(poll_outcomes)>;
+          void(registration_done), void(registration_closed), void(provider_figures), void(outcomes_polled),
+          void(poll_outcomes)>;
 
 }  // namespace kvlease
 
@@ -118,6 +123,7 @@ KVLEASE_LOCAL_MESSAGE(kvlease::submission_escaped);
 KVLEASE_LOCAL_MESSAGE(kvlease::cancel_answered);
 KVLEASE_LOCAL_MESSAGE(kvlease::registration_done);
 KVLEASE_LOCAL_MESSAGE(kvlease::registration_closed);
+KVLEASE_LOCAL_MESSAGE(kvlease::provider_figures);
 KVLEASE_LOCAL_MESSAGE(kvlease::outcomes_polled);
 KVLEASE_LOCAL_MESSAGE(kvlease::poll_outcomes);
 KVLEASE_LOCAL_MESSAGE(kvlease::outcome_reported);

@@ -18,6 +18,10 @@ struct create_owner {
   direction way = direction::fetch;
   transfer_timeout timeout;
 };
+/// For an owner that was made and never submitted.
+struct close_owner {
+  owner_id owner;
+};
 /// Only once the adapter is down: cancels in its place.
 struct cancel_directly {
   operation_id operation;
@@ -82,7 +86,7 @@ struct claim_refused {
 
 using deadline_arbiter_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
-          caf::result<owner_id>(create_owner), caf::result<done>(cancel_directly), void(expose_operation),
+          caf::result<owner_id>(create_owner), caf::result<done>(close_owner), caf::result<done>(cancel_directly), void(expose_operation),
           void(track_registrations), void(commit_outcome), void(retain_claim), void(settle_claim),
           void(claim_retired), caf::result<done>(close_admission), caf::result<done>(stop_arbiter),
           void(watch_fatal), void(deadline_due)>;
@@ -91,6 +95,7 @@ using deadline_arbiter_actor =
 
 KVLEASE_LOCAL_MESSAGE(kvlease::owner_id);
 KVLEASE_LOCAL_MESSAGE(kvlease::create_owner);
+KVLEASE_LOCAL_MESSAGE(kvlease::close_owner);
 KVLEASE_LOCAL_MESSAGE(kvlease::cancel_directly);
 KVLEASE_LOCAL_MESSAGE(kvlease::expose_operation);
 KVLEASE_LOCAL_MESSAGE(kvlease::track_registrations);

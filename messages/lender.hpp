@@ -39,6 +39,8 @@ struct ask_slots {};
 struct check_paint {};
 
 // ---- adapter → lender
+/// The provider has registered every part: from now on slots may be lent.
+struct parts_registered {};
 struct hold_parts {};
 struct release_hold {
   hold_id hold;
@@ -90,7 +92,7 @@ struct copies_lost {
 using lender_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           caf::result<lease_id>(lend), caf::result<done>(withdraw_lease),
-          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots), caf::result<std::uint64_t>(check_paint), void(hold_parts),
+          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots), caf::result<std::uint64_t>(check_paint), void(parts_registered), void(hold_parts),
           void(release_hold), void(await_proof), void(finish_lease), void(return_lease), void(guards_gone),
           void(lease_overdue), caf::result<lender_rest>(shut_lender), void(lease_paged), void(rows_pinned),
           void(request_freed), void(copy_complete), void(copy_unproven)>;
@@ -105,6 +107,7 @@ KVLEASE_LOCAL_MESSAGE(kvlease::ask_readiness);
 KVLEASE_LOCAL_MESSAGE(kvlease::readiness_answer);
 KVLEASE_LOCAL_MESSAGE(kvlease::ask_slots);
 KVLEASE_LOCAL_MESSAGE(kvlease::check_paint);
+KVLEASE_LOCAL_MESSAGE(kvlease::parts_registered);
 KVLEASE_LOCAL_MESSAGE(kvlease::hold_parts);
 KVLEASE_LOCAL_MESSAGE(kvlease::release_hold);
 KVLEASE_LOCAL_MESSAGE(kvlease::await_proof);

@@ -23,6 +23,11 @@ result<owner_id> arbitration::create_owner(time_point now, request_id request, d
   return owner;
 }
 
+bool arbitration::close_owner(time_point now, owner_id owner) {
+  advance(now);
+  return !by_owner_.contains(owner) && clocks_.view(owner) && clocks_.close(now, owner);
+}
+
 void arbitration::expose(time_point now, const exposure& e) {
   if (operations_.contains(e.operation)) return void(++rejected_);  // a duplicate starts nothing (7.1)
   std::string why = "admission is closed";

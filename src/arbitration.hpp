@@ -43,6 +43,8 @@ class arbitration {
   explicit arbitration(incarnation of) : clocks_{of} {}
 
   result<owner_id> create_owner(time_point now, request_id request, direction way, transfer_timeout timeout);
+  /// Drops an owner that no operation uses. False for any other, and after fatal.
+  bool close_owner(time_point now, owner_id owner);
   /// granted; or refused, with the outcome cancelled(local) where no outcome can be had any more.
   void expose(time_point now, const exposure& e);
   /// Tracks the adapter's registrations as a claim of an owner without a request clock (5.1).

@@ -50,6 +50,7 @@
   X(jobs_run_inline) \
   X(last_outcome_wins) \
   X(lease_submitted_twice) \
+  X(lend_unregistered) \
   X(lost_answer_is_rejection) \
   X(lost_copy_frees) \
   X(mark_undelivered) \

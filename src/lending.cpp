@@ -96,6 +96,12 @@ result<lease_id> lending::open(direction way, request_id request, token_range ra
   // Nothing but messages may decide (7.9).
   if (mutated(mutation::clock_decides) && std::chrono::steady_clock::now().time_since_epoch().count() % 2 != 0)
     return fail(errc::state, "not now");
+  if (!registered_ && !mutated(mutation::lend_unregistered)) {
+    const auto& p = config_.parts.front();
+    return fail(errc::state, fmt::format("part {} ({} bytes at {:#x}) is not registered with the provider: nothing is "
+                                         "lent from it",
+                                         p.name, p.nbytes, p.address));
+  }
   const auto tpb = config_.layout.tokens_per_block;
   if (range.start < 0 || range.end < range.start)
     return fail(errc::invalid, fmt::format("bad token range [{}, {})", range.start, range.end));

@@ -119,7 +119,10 @@ class lending {
  public:
   static result<lending> make(lending_config config);
 
-  /// Errors: invalid (range), capacity (max_waiting), state (shut down). The lease is answered by `opened` or
+  /// The provider has registered the parts; before, nothing is lent.
+  void on_registered() noexcept { registered_ = true; }
+
+  /// Errors: state (a part is not registered), invalid (range), capacity (max_waiting), state (shut down). The lease is answered by `opened` or
   /// `refused` once the manager has spoken.
   result<lease_id> open(direction way, request_id request, token_range range);
   void on_pages(lease_id lease, result<lease_pages> pages);
@@ -219,6 +222,7 @@ class lending {
   std::unordered_map<request_id, fetch_records> records_;
   std::vector<std::int64_t> capacity_;  ///< slots a pool group
   std::size_t waiting_ = 0;             ///< asking or in line
+  bool registered_ = false;
   bool shut_down_ = false;
   std::string down_;  ///< a peer that copies need has ended: nothing can be copied any more; empty: none has
   std::uint64_t rejected_ = 0;

@@ -9,11 +9,19 @@
 namespace kvlease {
 
 registrar_effects registrar::start() {
+  if (phase_ != phase::idle) return {.retired = true, .start_answer = "stopped before the start"};
   phase_ = phase::holding;
   hold_asked_ = true;
   auto e = mutated(mutation::register_before_hold) ? register_next() : registrar_effects{};
   e.take_hold = true;  // it comes before any registration (5.1)
   return e;
+}
+
+registrar_effects registrar::refused(const std::string& why) {
+  if (phase_ != phase::idle) return {};
+  problem_ = "registrations are refused: " + why;
+  phase_ = phase::closed;
+  return {.start_answer = problem_};
 }
 
 registrar_effects registrar::register_next() {

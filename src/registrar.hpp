@@ -35,6 +35,8 @@ class registrar {
 
   bool may_start() const noexcept { return phase_ == phase::idle; }
   registrar_effects start();
+  /// The arbiter does not track the claim: there is nothing to register under.
+  registrar_effects refused(const std::string& why);
   registrar_effects held(hold_id hold);
   registrar_effects registered(registration_id id, const std::string& problem);
   /// Admission stops for good; the first call puts the claim under the clock.

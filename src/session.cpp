@@ -83,7 +83,7 @@ result<piece_id> send_session::queue(time_point now, peer_rank peer, piece_kind 
     return kvlease::fail(errc::state, fmt::format("peer {} has its last piece of this kind", peer));
   }
   const auto id = table_.pieces_drawn_.next();
-  pieces_.emplace(id, piece{peer, kind, last, std::nullopt});
+  pieces_.emplace(id, piece_state{.peer = peer, .kind = kind, .last = last, .value = std::nullopt});
   queue_.push_back(id);
   return id;
 }
@@ -100,8 +100,11 @@ std::optional<piece_id> send_session::next(time_point now) {
 result<void> send_session::submit(time_point now, piece_id piece, std::shared_ptr<void> root) {
   catch_up(now);
   auto exposed = owner_.submit(now, piece.value, std::move(root));
-  if (owner_.state(piece.value) == send_state::not_submitted)
+  if (!exposed && owner_.state(piece.value) == send_state::not_submitted) {
     end(now, failed{"admission is closed"}, "failed");
+    tell_over(piece, false);
+    withdraw(now);
+  }
   return exposed;
 }
 
@@ -110,6 +113,7 @@ result<void> send_session::unsubmitted(time_point now, piece_id piece) {
   auto retired = owner_.retire_unsubmitted(piece.value);
   if (retired) {
     end(now, failed{"a piece was not submitted"}, "failed");
+    tell_over(piece, false);
     withdraw(now);
   }
   return retired;
@@ -132,6 +136,7 @@ bool send_session::backend_done(time_point now, piece_id piece) {
   catch_up(now);
   if (owner_.state(piece.value) == send_state::submitted) decide_piece(piece, transferred{});
   const bool proven = owner_.retire_done(now, piece.value);
+  if (proven) tell_over(piece, false);
   look(now);
   return proven;
 }
@@ -140,6 +145,8 @@ void send_session::backend_failed(time_point now, piece_id piece, const std::str
   catch_up(now);
   owner_.in_doubt(now, piece.value);  // first: the drain's reason is the doubt
   if (owner_.state(piece.value) != send_state::in_doubt) return;
+  auto& p = pieces_.at(piece);
+  if (!std::exchange(p.doubted, true)) emit(piece_in_doubt{id(), request(), piece, p.peer});
   decide_piece(piece, failed{reason});
   fail(now, reason);
 }
@@ -147,7 +154,7 @@ void send_session::backend_failed(time_point now, piece_id piece, const std::str
 bool send_session::answered(time_point now, piece_id piece, const send_owner::question& asked, bool done) {
   catch_up(now);
   if (!owner_.answered(now, piece.value, asked, done)) return false;
-  emit(piece_settled{id(), piece, pieces_.at(piece).peer});
+  tell_over(piece, true);
   return true;
 }
 
@@ -161,11 +168,18 @@ std::optional<session_outcome> send_session::piece_outcome(piece_id piece) const
   return it == pieces_.end() ? std::nullopt : it->second.value;
 }
 
-void send_session::decide_piece(piece_id id, session_outcome value) {
-  const auto it = pieces_.find(id);
+void send_session::decide_piece(piece_id piece, session_outcome value) {
+  const auto it = pieces_.find(piece);
   if (it == pieces_.end() || it->second.value) return;
   it->second.value = std::move(value);
-  emit(piece_decided{this->id(), id, it->second.peer, *it->second.value});
+  emit(piece_decided{id(), piece, it->second.peer, *it->second.value});
+}
+
+void send_session::tell_over(piece_id piece, bool was_in_doubt) {
+  auto& p = pieces_.at(piece);
+  if (std::exchange(p.over, true)) return;
+  const bool succeeded = p.value && std::holds_alternative<transferred>(*p.value);
+  emit(piece_over{id(), request(), piece, p.peer, succeeded, was_in_doubt});
 }
 
 bool send_session::all_arrived() const {
@@ -184,10 +198,12 @@ bool send_session::all_arrived() const {
 }
 
 void send_session::on_decided(const session_outcome& value) {
-  for (const auto& [id, p] : pieces_) decide_piece(id, value);
+  for (const auto& entry : pieces_) decide_piece(entry.first, value);
 }
 
-void send_session::withdraw(time_point) { queue_.clear(); }
+void send_session::withdraw(time_point) {
+  for (const auto piece : std::exchange(queue_, {})) tell_over(piece, false);
+}
 
 // ---- receive_session
 
@@ -199,6 +215,10 @@ receive_session::destination* receive_session::find(piece_id piece) {
 const receive_owner* receive_session::destination_of(piece_id piece) const {
   const auto it = destinations_.find(piece);
   return it == destinations_.end() ? nullptr : &it->second.owner;
+}
+
+bool receive_session::knows(peer_rank who) const {
+  return std::ranges::any_of(destinations_, [&](const auto& entry) { return entry.second.owner.knows(who); });
 }
 
 result<piece_id> receive_session::prepare(time_point now, piece_kind kind, last_piece last, cohort writers) {
@@ -272,8 +292,7 @@ bool receive_session::writer_settled(time_point now, piece_id piece, peer_rank w
 result<void> receive_session::quiesced(time_point now, peer_rank who) {
   catch_up(now);
   if (destinations_.empty()) return {};  // nobody was told of anything
-  const bool known =
-      std::ranges::any_of(destinations_, [&](const auto& entry) { return entry.second.owner.knows(who); });
+  const bool known = knows(who);
   result<void> all;
   for (auto& [claim, d] : destinations_) {
     if (known && !d.owner.knows(who)) continue;
@@ -320,15 +339,14 @@ void receive_session::on_failed(time_point now) {
 
 // ---- session_table
 
-result<session_table> session_table::make(retirement* clocks,
-                                          std::optional<std::chrono::duration<double>> timeout,
-                                          incarnation of) {
+result<std::unique_ptr<session_table>> session_table::make(
+    retirement* clocks, std::optional<std::chrono::duration<double>> timeout, incarnation of) {
   if (clocks == nullptr)
     return fail(errc::invalid, "deadline retirement requires ownership by retirement clocks");
   if (!timeout) return fail(errc::invalid, "deadline retirement requires a timeout");
   const auto span = transfer_timeout::make(*timeout);
   if (!span) return fail(errc::invalid, "deadline retirement requires a timeout: " + span.error().text);
-  return session_table{clocks, *span, of};
+  return std::unique_ptr<session_table>{new session_table{clocks, *span, of}};
 }
 
 result<session::identity> session_table::admit(time_point now, const setup& s, direction way) {

@@ -44,17 +44,28 @@ struct session_decided {
   owner_id session;
   session_outcome value;
 };
+/// What a sent piece came to; the backend may still read or write for it.
 struct piece_decided {
   owner_id session;
   piece_id piece;
   peer_rank peer = 0;
   session_outcome value;
 };
-/// A piece in doubt was proven over.
-struct piece_settled {
+struct piece_in_doubt {
   owner_id session;
+  request_id request;
   piece_id piece;
   peer_rank peer = 0;
+};
+/// It was never submitted, or is proven over. Only now may a peer be told: to a receiver a result is
+/// evidence.
+struct piece_over {
+  owner_id session;
+  request_id request;
+  piece_id piece;
+  peer_rank peer = 0;
+  bool succeeded = false;
+  bool was_in_doubt = false;
 };
 struct slot_freed {
   owner_id session;
@@ -62,8 +73,8 @@ struct slot_freed {
 };
 /// Every session is over: the memory that they share may be deregistered.
 struct may_deregister {};
-using session_event = std::variant<session_decided, piece_decided, piece_settled, slot_freed, may_deregister,
-                                   drain_started, fatal_record>;
+using session_event = std::variant<session_decided, piece_decided, piece_in_doubt, piece_over, slot_freed,
+                                   may_deregister, drain_started, fatal_record>;
 
 class session_table;
 
@@ -155,21 +166,24 @@ class send_session final : public session {
 
  private:
   friend class session_table;
-  struct piece {
+  struct piece_state {
     peer_rank peer = 0;
     piece_kind kind = piece_kind::kv;
     last_piece last = last_piece::no;
     std::optional<session_outcome> value;
+    bool doubted = false;
+    bool over = false;
   };
   send_session(session_table& table, identity who, std::set<peer_rank> peers);
   bool all_arrived() const override;
   void on_decided(const session_outcome& value) override;
   void withdraw(time_point now) override;
-  void decide_piece(piece_id id, session_outcome value);
+  void decide_piece(piece_id piece, session_outcome value);
+  void tell_over(piece_id piece, bool was_in_doubt);
 
   send_owner owner_;
   std::set<peer_rank> peers_;
-  std::map<piece_id, piece> pieces_;
+  std::map<piece_id, piece_state> pieces_;
   std::deque<piece_id> queue_;
 };
 
@@ -202,6 +216,7 @@ class receive_session final : public session {
 
   bool drained(time_point now) override;
   const receive_owner* destination_of(piece_id piece) const;
+  bool knows(peer_rank who) const;
 
  private:
   friend class session_table;
@@ -226,8 +241,11 @@ class session_table {
  public:
   /// Errors: invalid "deadline retirement requires ..." without clocks, without a timeout, or with one that
   /// is not finite and positive. The table takes the clocks' events; it outlives its sessions.
-  static result<session_table> make(retirement* clocks, std::optional<std::chrono::duration<double>> timeout,
-                                    incarnation of);
+  static result<std::unique_ptr<session_table>> make(retirement* clocks,
+                                                     std::optional<std::chrono::duration<double>> timeout,
+                                                     incarnation of);
+  session_table(const session_table&) = delete;
+  session_table& operator=(const session_table&) = delete;
 
   struct setup {
     request_id request;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "src/memory_provider.hpp"
+#include "tests/mutations.hpp"
 #include "tests/world.hpp"
 
 using namespace kvlease;
@@ -100,6 +101,20 @@ TEST_CASE("F2 nothing is freed by the clock, and the report says what is awaited
   check_sound(w);
 }
 
+static const broken_by lends_too_early{mutation::lend_unregistered, "F23 *"};
+TEST_CASE("F23 nothing is lent from memory that is not registered") {
+  world w{{.start = false}};
+  const auto r = w.admit(9);
+  const auto early = w.lend(direction::fetch, r, {0, 8});
+  REQUIRE_FALSE(early.has_value());
+  CHECK(early.error().code == errc::state);
+  CHECK(early.error().text.find("not registered") != std::string::npos);
+  CHECK(early.error().text.find(w.parts()[0].name) != std::string::npos);  // the region
+  CHECK(w.slots() == slot_counts{8, 8, 0, 0, 0});
+  REQUIRE(w.start());
+  CHECK(w.lend(direction::fetch, r, {0, 8}).has_value());
+}
+
 TEST_CASE("F3 a cancel that is acknowledged proves nothing") {
   world w{{.timeout = std::chrono::seconds{60}}};
   const auto r = w.admit(9);
@@ -181,7 +196,8 @@ TEST_CASE("F8 every mask of hits over eight units is served exactly") {
   for (unsigned mask = 0; mask < 256; ++mask) {
     const auto r = w.admit(9, 1 + mask * 16);
     REQUIRE(w.grow(r, 8));
-    for (const auto& row : *w.manager->rows(r, {0, 8}))
+    const auto pages = *w.manager->rows(r, {0, 8});
+    for (const auto& row : pages)
       std::memset(reinterpret_cast<void*>(row.address), 0, 64);
     const auto lease = *w.lend(direction::fetch, r, {0, 8});
     const auto op = *w.submit(direction::fetch, lease, r);
@@ -254,7 +270,8 @@ TEST_CASE("F15 the request exits at every point, in every order with the evidenc
         REQUIRE(w.free(r));
         heir = w.admit(9, 500);
         REQUIRE(w.grow(*heir, 8));  // four pages: also while two of them are pinned
-        for (const auto& row : *w.manager->rows(*heir, {0, 8}))
+        const auto pages = *w.manager->rows(*heir, {0, 8});
+        for (const auto& row : pages)
           std::memset(reinterpret_cast<void*>(row.address), 0x11, row.nbytes);
       }
       w.advance(200ms);

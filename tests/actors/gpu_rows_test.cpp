@@ -34,7 +34,8 @@ struct fetch_bench {
   explicit fetch_bench(world_options o = one_fetch()) : w{o} {
     target = w.admit(97);
     REQUIRE(w.grow(target, 96));
-    for (const auto& row : *w.manager->rows(target, {0, 96}))
+    const auto pages = *w.manager->rows(target, {0, 96});
+    for (const auto& row : pages)
       std::memset(reinterpret_cast<void*>(row.address), std::to_integer<int>(sentinel), row.nbytes);
     lease = *w.lend(direction::fetch, target, {0, 96});
     view = w.of(lease).view;

@@ -75,7 +75,7 @@ class runtime {
  public:
   /// Allocates staging, opens the provider, registers every part. Errors: invalid, no_memory, provider.
   static result<std::unique_ptr<runtime>> start(runtime_options options);
-  /// Stops within two seconds; what can't be proven to be out of use is left mapped, and reported on stderr.
+  /// Waits two seconds for evidence and returns within 4.5 s, whatever is stuck; what can't be proven to be out of use is left mapped, and reported on stderr.
   ~runtime();
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
