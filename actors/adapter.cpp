@@ -232,7 +232,8 @@ void on_backend_down(self_pointer self) {
 
 void on_fatal(self_pointer self) {
   self->state.fatal = true;
-  if (self->state.starter.pending()) self->state.starter.deliver(to_caf({errc::state, "the runtime is fatal"}));
+  if (self->state.starter.pending())
+    self->state.starter.deliver(to_caf({errc::state, "the runtime is fatal"}));
   self->state.registrations->fatal();
   apply_to_all(self, [](operation_id) -> operation_event { return op_event::fatal{}; });
 }
@@ -262,7 +263,8 @@ caf::result<adapter_rest> close(self_pointer self) {
 
 caf::result<done> start(self_pointer self) {
   auto& s = self->state;
-  if (!s.registrations->may_start() || s.starter.pending()) return to_caf({errc::state, "the adapter was started before"});
+  if (!s.registrations->may_start() || s.starter.pending())
+    return to_caf({errc::state, "the adapter was started before"});
   if (s.fatal) return to_caf({errc::state, "the runtime is fatal"});
   if (const auto up = all_are_up(s); !up) return to_caf(up.error());
   s.starter = self->make_response_promise<done>();

@@ -2,8 +2,8 @@
 
 #include <map>
 #include <set>
-#include <utility>
 #include <stdexcept>
+#include <utility>
 
 #include "actors/errors.hpp"
 #include "actors/outlet.hpp"
@@ -191,7 +191,8 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
   return {
       [self](const wired& w) { on_wired(self, w); },
       [self](const peer_down& down) {
-        if (down.kind == actor_kind::proof_collector && down.runtime == self->state.peers->runtime) self->state.collector.shared()->close();
+        if (down.kind == actor_kind::proof_collector && down.runtime == self->state.peers->runtime)
+          self->state.collector.shared()->close();
       },
       [self](const quit_now&) { self->quit(); },
       [self](const report_request&) { return report(self); },

@@ -1,7 +1,8 @@
 #include "actors/deadline_arbiter.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -150,14 +151,17 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         });
       },
       [self](const close_owner& c) -> caf::result<done> {
-        const bool closed = act(self, [&](arbitration& core, time_point now) { return core.close_owner(now, c.owner); });
-        if (!closed) return to_caf({errc::state, "owner " + to_string(c.owner) + " is in use, unknown, or fatal has won"});
+        const bool closed =
+            act(self, [&](arbitration& core, time_point now) { return core.close_owner(now, c.owner); });
+        if (!closed)
+          return to_caf(
+              {errc::state, "owner " + to_string(c.owner) + " is in use, unknown, or fatal has won"});
         return done{};
       },
       [self](const cancel_directly& c) -> caf::result<done> {
-        if (!self->state.adapter_down)
-          return to_caf({errc::state, "the adapter is alive: cancel there"});
-        act(self, [&](arbitration& core, time_point now) { core.commit(now, c.operation, cancelled{c.who}); });
+        if (!self->state.adapter_down) return to_caf({errc::state, "the adapter is alive: cancel there"});
+        act(self,
+            [&](arbitration& core, time_point now) { core.commit(now, c.operation, cancelled{c.who}); });
         return done{};
       },
       [self](const expose_operation& e) {
@@ -177,7 +181,8 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         act(self, [&](arbitration& core, time_point now) { core.commit(now, c.operation, c.value); });
       },
       [self](const retain_claim& r) {
-        act(self, [&](arbitration& core, time_point now) { core.retain_unproven(now, r.operation, r.reason); });
+        act(self,
+            [&](arbitration& core, time_point now) { core.retain_unproven(now, r.operation, r.reason); });
       },
       [self](const settle_claim& c) {
         act(self, [&](arbitration& core, time_point now) { core.settle(now, c.operation); });

@@ -65,8 +65,9 @@ caf::result<snapshot> gather(self_pointer self) {
   ++s.snapshots;
   auto g = std::make_shared<gathering>();
   g->asker = self->make_response_promise<snapshot>();
-  g->open = {actor_kind::manager,         actor_kind::lender,           actor_kind::adapter, actor_kind::backend,
-             actor_kind::proof_collector, actor_kind::deadline_arbiter, actor_kind::cuda,    actor_kind::supervisor};
+  g->open = {actor_kind::manager, actor_kind::lender,          actor_kind::adapter,
+             actor_kind::backend, actor_kind::proof_collector, actor_kind::deadline_arbiter,
+             actor_kind::cuda,    actor_kind::supervisor};
   ask_one(self, g, actor_kind::manager, s.peers->manager);
   ask_one(self, g, actor_kind::lender, s.peers->lender);
   ask_one(self, g, actor_kind::adapter, s.peers->adapter);

@@ -136,10 +136,11 @@ caf::result<readiness_answer> readiness_of(self_pointer self, request_id request
   auto& s = self->state;
   auto rp = self->make_response_promise<readiness_answer>();
   self->request(s.peers->manager, s.config.answer_within, describe_request{request})
-      .then([self, rp](const request_info& info) mutable {
-        rp.deliver(readiness_answer{self->state.core->ready_from(info)});
-      },
-            [rp](caf::error& e) mutable { rp.deliver(std::move(e)); });
+      .then(
+          [self, rp](const request_info& info) mutable {
+            rp.deliver(readiness_answer{self->state.core->ready_from(info)});
+          },
+          [rp](caf::error& e) mutable { rp.deliver(std::move(e)); });
   return rp;
 }
 
@@ -193,8 +194,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
   for (std::size_t p = 0; p < config.core.parts.size(); ++p)
     for (std::int64_t slot = 0; slot < config.core.parts[p].slots; ++slot) s.paint->paint(p, slot);
   s.way_in.open(lender_actor{self});
-  config.roots->on_guards_gone(
-      [way = s.way_in.shared()](lease_id lease) { way->send(guards_gone{lease}); });
+  config.roots->on_guards_gone([way = s.way_in.shared()](lease_id lease) { way->send(guards_gone{lease}); });
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
@@ -203,7 +203,8 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
         if (down.kind == actor_kind::cuda) act(self, [](lending& c) { c.on_cuda_down(); });
       },
       [self](const quit_now&) {
-        for (auto& [lease, rp] : self->state.askers) rp.deliver(to_caf({errc::state, "the runtime has ended"}));
+        for (auto& [lease, rp] : self->state.askers)
+          rp.deliver(to_caf({errc::state, "the runtime has ended"}));
         self->quit();
       },
       [self](const report_request&) -> caf::result<actor_report> { return report(self->state); },
@@ -232,9 +233,7 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
         self->state.holders.erase(r.lease);
       },
       [self](const guards_gone& g) { act(self, [&](lending& c) { c.guards_gone(g.lease); }); },
-      [self](const lease_overdue& o) {
-        act(self, [&](lending& c) { c.overdue(o.lease); });
-      },
+      [self](const lease_overdue& o) { act(self, [&](lending& c) { c.overdue(o.lease); }); },
       [self](const shut_lender&) -> caf::result<lender_rest> { return shut(self); },
       [self](const lease_paged& p) { act(self, [&](lending& c) { c.on_pages(p.lease, *p.pages); }); },
       [self](const rows_pinned& p) { act(self, [&](lending& c) { c.on_pinned(p.lease, p.pin, p.kept); }); },

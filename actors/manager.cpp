@@ -1,6 +1,7 @@
 #include "actors/manager.hpp"
 
 #include <fmt/format.h>
+
 #include <optional>
 #include <unordered_map>
 
@@ -60,8 +61,9 @@ caf::result<done> start_move(self_pointer self, const move_pages& m) {
   std::size_t total = 0;
   for (const auto& row : *rows) total += row.nbytes;
   if (!m.buffer || m.buffer->size() != total)
-    return to_caf({errc::invalid, fmt::format("buffer has {} bytes, the rows of [{}, {}) have {}",
-                                              m.buffer ? m.buffer->size() : 0, m.range.start, m.range.end, total)});
+    return to_caf(
+        {errc::invalid, fmt::format("buffer has {} bytes, the rows of [{}, {}) have {}",
+                                    m.buffer ? m.buffer->size() : 0, m.range.start, m.range.end, total)});
   if (s.cuda_down) return to_caf({errc::state, "the CUDA actor is down"});
   auto rp = self->make_response_promise<done>();
   if (rows->empty()) {
@@ -105,9 +107,12 @@ actor_report report(const manager_state& s) {
   actor_report r;
   r.kind = actor_kind::manager;
   const auto c = s.config.port->counts();
-  r.figures = {{"pages_total", c.total},       {"pages_free", c.free},
-               {"pages_held", c.held},         {"pages_cached", c.cached},
-               {"pages_pinned", c.pinned},     {"moves_open", static_cast<std::int64_t>(s.moves.size())},
+  r.figures = {{"pages_total", c.total},
+               {"pages_free", c.free},
+               {"pages_held", c.held},
+               {"pages_cached", c.cached},
+               {"pages_pinned", c.pinned},
+               {"moves_open", static_cast<std::int64_t>(s.moves.size())},
                {"pinned_for_good", static_cast<std::int64_t>(s.pinned_for_good)},
                {"rejected", static_cast<std::int64_t>(s.rejected)}};
   return r;

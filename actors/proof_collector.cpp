@@ -47,18 +47,20 @@ access_polled::answer ask_one(ledger& roots, operation_id op, proof_id proof, au
 void poll_job(provider& service, ledger& roots, const collector_outlet& out, const proof_list& proofs) {
   access_polled round;
   for (const auto& [op, proof] : proofs) {
-    auto a = ask_one(roots, op, proof, [&](access_polled::answer& into, const std::shared_ptr<attempt>& subject) {
-      const auto said = service.as_pollable()->poll_access(*subject);
-      into.state = said.state;
-      into.source = said.source;
-      if (said.state == access_state::unproven) into.reason = "the provider can't tell";
-    });
+    auto a =
+        ask_one(roots, op, proof, [&](access_polled::answer& into, const std::shared_ptr<attempt>& subject) {
+          const auto said = service.as_pollable()->poll_access(*subject);
+          into.state = said.state;
+          into.source = said.source;
+          if (said.state == access_state::unproven) into.reason = "the provider can't tell";
+        });
     if (a.state != access_state::running) round.answers.push_back(std::move(a));
   }
   out->send(std::move(round));
 }
 
-void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, operation_id op, proof_id proof) {
+void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, operation_id op,
+                 proof_id proof) {
   access_polled answer;
   answer.round = false;
   answer.answers.push_back(

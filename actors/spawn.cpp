@@ -18,7 +18,8 @@ namespace kvlease {
 namespace {
 
 /// One part a pool group, each its own staging block, rooted in the ledger.
-result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_layout& layout, ledger& roots) {
+result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_layout& layout,
+                                         ledger& roots) {
   if (s.staging_slots.size() != layout.pool_groups.size())
     return fail(errc::invalid, fmt::format("staging_slots has {} counts for {} pool groups, must be one each",
                                            s.staging_slots.size(), layout.pool_groups.size()));
@@ -36,12 +37,14 @@ result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_l
     const auto slots = s.staging_slots[p];
     if (slots < 1 || slots > INT64_MAX / page)
       return fail(errc::invalid,
-                  fmt::format("staging_slots of pool group {} is {}, must be at least 1 and fit in memory", p, slots));
+                  fmt::format("staging_slots of pool group {} is {}, must be at least 1 and fit in memory", p,
+                              slots));
     auto block = s.device->allocate_staging(static_cast<std::size_t>(slots * page));
     if (!block) return tl::unexpected{block.error()};
     std::vector<std::int64_t> served;
     for (std::size_t g = 0; g < layout.layer_groups.size(); ++g)
-      if (layout.layer_groups[g].pool_group == static_cast<std::int64_t>(p)) served.push_back(static_cast<std::int64_t>(g));
+      if (layout.layer_groups[g].pool_group == static_cast<std::int64_t>(p))
+        served.push_back(static_cast<std::int64_t>(g));
     const auto name = names->part_name(served);
     if (!name) return tl::unexpected{name.error()};
     parts.push_back({*name, (*block)->address(), slots * page, page, slots});
@@ -67,8 +70,8 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   made.touches = std::make_shared<touch_table>(*parts);
   made.paint_exposure = std::make_shared<std::atomic<std::uint64_t>>(0);
   try {
-    made.service = s.open_provider(provider_context{std::make_shared<const local_resolver>(*parts, part_of_group),
-                                                    s.provider_workers, made.touches});
+    made.service = s.open_provider(provider_context{
+        std::make_shared<const local_resolver>(*parts, part_of_group), s.provider_workers, made.touches});
   } catch (...) {
     return fail(errc::provider, "the provider can't be opened: " + what_was_thrown());
   }
@@ -84,11 +87,11 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   lending_config lending{s.runtime, layout, *parts, s.scope, s.max_waiting_leases};
   w->lender = spawn_lender(system, {std::move(lending), roots, made.touches, s.paint, made.paint_exposure,
                                     std::chrono::seconds{10}});
-  w->adapter = spawn_adapter(system, {s.runtime, roots, *parts, s.registration_timeout,
-                                      made.service->as_fetches() != nullptr,
-                                      made.service->as_publishes() != nullptr, s.max_operations,
-                                      s.max_queued_submissions});
-  w->backend = spawn_backend(system, {made.service, s.submit_workers, roots, s.polling, made.service->describe()});
+  w->adapter = spawn_adapter(
+      system, {s.runtime, roots, *parts, s.registration_timeout, made.service->as_fetches() != nullptr,
+               made.service->as_publishes() != nullptr, s.max_operations, s.max_queued_submissions});
+  w->backend =
+      spawn_backend(system, {made.service, s.submit_workers, roots, s.polling, made.service->describe()});
   w->proof_collector = spawn_proof_collector(system, {made.service, s.proof_workers, roots, s.polling});
   w->deadline_arbiter = spawn_deadline_arbiter(system, {s.runtime, s.contain});
   w->cuda = spawn_cuda(system, {.device = s.device, .spin = s.cuda_spin});

@@ -52,7 +52,8 @@ struct runtime_parts {
 };
 
 /// Allocates staging, opens the provider, spawns and wires the actors. The adapter is started by a
-/// start_adapter request. Errors: invalid (profile, before anything is held; setup), no_memory (staging), provider (opening).
+/// start_adapter request. Errors: invalid (profile, before anything is held; setup), no_memory (staging),
+/// provider (opening).
 result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup setup);
 
 }  // namespace kvlease

@@ -1,6 +1,7 @@
 #include "actors/supervisor.hpp"
 
 #include <fmt/format.h>
+
 #include <optional>
 #include <set>
 
@@ -47,7 +48,8 @@ void finish(self_pointer self, bool stopped) {
   stop_report report{stopped, s.waiting_for};
   if (!stopped) {
     for (const auto& line : s.config.roots->rest()) report.retained.push_back(line);
-    for (const auto kind : s.down) report.retained.push_back(fmt::format("actor {} is down", to_string(kind)));
+    for (const auto kind : s.down)
+      report.retained.push_back(fmt::format("actor {} is down", to_string(kind)));
   } else {
     report.retained.clear();
   }
@@ -84,29 +86,33 @@ void take_step(self_pointer self) {
   switch (s.step) {
     case stop_step::running:
     case stop_step::admission:
-      return ask<done>(self, s.peers->deadline_arbiter, close_admission{}, [](supervisor_state& st, const done&) {
-        st.step = stop_step::adapter;
-        return true;
-      });
+      return ask<done>(self, s.peers->deadline_arbiter, close_admission{},
+                       [](supervisor_state& st, const done&) {
+                         st.step = stop_step::adapter;
+                         return true;
+                       });
     case stop_step::adapter:
-      return ask<adapter_rest>(self, s.peers->adapter, close_adapter{}, [](supervisor_state& st, const adapter_rest& rest) {
-        st.waiting_for = rest.waiting_for;
-        if (rest.closed) st.step = stop_step::lender;
-        return rest.closed;
-      });
+      return ask<adapter_rest>(self, s.peers->adapter, close_adapter{},
+                               [](supervisor_state& st, const adapter_rest& rest) {
+                                 st.waiting_for = rest.waiting_for;
+                                 if (rest.closed) st.step = stop_step::lender;
+                                 return rest.closed;
+                               });
     case stop_step::lender:
-      return ask<lender_rest>(self, s.peers->lender, shut_lender{}, [](supervisor_state& st, const lender_rest& rest) {
-        st.waiting_for = {fmt::format("lender: {} leases, {} holds, {} slots quarantined", rest.leases,
-                                      rest.holds, rest.slots.quarantined)};
-        const bool clear = rest.leases == 0 && rest.holds == 0 && rest.slots.quarantined == 0;
-        if (clear) st.step = stop_step::arbiter;
-        return clear;
-      });
+      return ask<lender_rest>(
+          self, s.peers->lender, shut_lender{}, [](supervisor_state& st, const lender_rest& rest) {
+            st.waiting_for = {fmt::format("lender: {} leases, {} holds, {} slots quarantined", rest.leases,
+                                          rest.holds, rest.slots.quarantined)};
+            const bool clear = rest.leases == 0 && rest.holds == 0 && rest.slots.quarantined == 0;
+            if (clear) st.step = stop_step::arbiter;
+            return clear;
+          });
     case stop_step::arbiter:
-      return ask<done>(self, s.peers->deadline_arbiter, stop_arbiter{}, [](supervisor_state& st, const done&) {
-        st.step = stop_step::memory;
-        return true;
-      });
+      return ask<done>(self, s.peers->deadline_arbiter, stop_arbiter{},
+                       [](supervisor_state& st, const done&) {
+                         st.step = stop_step::memory;
+                         return true;
+                       });
     case stop_step::memory: {
       const auto gone = s.config.roots->release_memory();
       if (!gone) {
@@ -136,7 +142,8 @@ supervisor_actor::behavior_type supervisor(self_pointer self, const supervisor_c
     });
     const auto now = now_of(self);
     if (lost == actor_kind::deadline_arbiter && s.config.contain)
-      s.config.contain({.reason = "the deadline arbiter is down", .started = now, .deadline = now, .noticed = now});
+      s.config.contain(
+          {.reason = "the deadline arbiter is down", .started = now, .deadline = now, .noticed = now});
   });
   return {
       [self](const wired& w) {

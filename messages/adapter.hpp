@@ -45,21 +45,20 @@ struct adapter_rest {
   std::vector<std::string> waiting_for;  ///< a line each: operations, registrations, hold
 };
 
-using adapter_actor =
-    iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
-          caf::result<operation_id>(submit), caf::result<done>(cancel_operation), caf::result<done>(retry_proof),
-          caf::result<done>(start_adapter), caf::result<adapter_rest>(close_adapter),
-          // from the arbiter
-          void(exposure_granted), void(exposure_refused), void(outcome_committed), void(claim_settled),
-          void(claim_refused), void(fatal_record),
-          // from the backend
-          void(submission_accepted), void(submission_refused), void(submission_withdrawn),
-          void(submission_escaped), void(outcome_reported), void(cancel_answered), void(registration_done),
-          void(registration_closed),
-          // from the collector
-          void(access_ended), void(access_unproven),
-          // from the lender
-          void(parts_held), void(copies_ended), void(copies_lost)>;
+using adapter_actor = iface<
+    void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+    caf::result<operation_id>(submit), caf::result<done>(cancel_operation), caf::result<done>(retry_proof),
+    caf::result<done>(start_adapter), caf::result<adapter_rest>(close_adapter),
+    // from the arbiter
+    void(exposure_granted), void(exposure_refused), void(outcome_committed), void(claim_settled),
+    void(claim_refused), void(fatal_record),
+    // from the backend
+    void(submission_accepted), void(submission_refused), void(submission_withdrawn), void(submission_escaped),
+    void(outcome_reported), void(cancel_answered), void(registration_done), void(registration_closed),
+    // from the collector
+    void(access_ended), void(access_unproven),
+    // from the lender
+    void(parts_held), void(copies_ended), void(copies_lost)>;
 
 }  // namespace kvlease
 

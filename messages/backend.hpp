@@ -92,7 +92,8 @@ struct poll_outcomes {
   std::uint64_t generation = 0;
 };
 
-// ---- backend → adapter: accepted, refused, withdrawn, escaped, cancel_answered, registration_* as above, and
+// ---- backend → adapter: accepted, refused, withdrawn, escaped, cancel_answered, registration_* as above,
+// and
 struct outcome_reported {
   operation_id operation;
   outcome value;
@@ -101,10 +102,10 @@ struct outcome_reported {
 using backend_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           void(start_submission), void(cancel_attempt), void(forget_attempt), void(register_part),
-          void(close_registration), caf::result<probe_answer>(probe_units), void(probe_done), void(submission_accepted),
-          void(submission_refused), void(submission_withdrawn), void(submission_escaped), void(cancel_answered),
-          void(registration_done), void(registration_closed), void(provider_figures), void(outcomes_polled),
-          void(poll_outcomes)>;
+          void(close_registration), caf::result<probe_answer>(probe_units), void(probe_done),
+          void(submission_accepted), void(submission_refused), void(submission_withdrawn),
+          void(submission_escaped), void(cancel_answered), void(registration_done), void(registration_closed),
+          void(provider_figures), void(outcomes_polled), void(poll_outcomes)>;
 
 }  // namespace kvlease
 

@@ -34,8 +34,8 @@ struct poll_events {
   std::uint64_t generation = 0;
 };
 
-using cuda_actor = iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
-                         void(copy_rows), void(poll_events)>;
+using cuda_actor = iface<void(wired), void(peer_down), void(quit_now),
+                         caf::result<actor_report>(report_request), void(copy_rows), void(poll_events)>;
 
 }  // namespace kvlease
 

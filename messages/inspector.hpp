@@ -7,8 +7,9 @@ namespace kvlease {
 
 struct take_snapshot {};
 
-using inspector_actor = iface<void(wired), void(peer_down), void(quit_now),
-                              caf::result<actor_report>(report_request), caf::result<snapshot>(take_snapshot)>;
+using inspector_actor =
+    iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+          caf::result<snapshot>(take_snapshot)>;
 
 }  // namespace kvlease
 

@@ -92,7 +92,8 @@ struct copies_lost {
 using lender_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           caf::result<lease_id>(lend), caf::result<done>(withdraw_lease),
-          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots), caf::result<std::uint64_t>(check_paint), void(parts_registered), void(hold_parts),
+          caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots),
+          caf::result<std::uint64_t>(check_paint), void(parts_registered), void(hold_parts),
           void(release_hold), void(await_proof), void(finish_lease), void(return_lease), void(guards_gone),
           void(lease_overdue), caf::result<lender_rest>(shut_lender), void(lease_paged), void(rows_pinned),
           void(request_freed), void(copy_complete), void(copy_unproven)>;

@@ -26,8 +26,8 @@ struct request_info {
 /// One block of one layer group, and the page that it is in.
 struct page_row {
   std::int64_t layer_group = 0;
-  std::int64_t ordinal = 0;  ///< block; covers tokens [ordinal * tokens_per_block, +tokens_per_block)
-  std::int64_t page = 0;     ///< index in its pool group
+  std::int64_t ordinal = 0;    ///< block; covers tokens [ordinal * tokens_per_block, +tokens_per_block)
+  std::int64_t page = 0;       ///< index in its pool group
   std::uintptr_t address = 0;  ///< device address of the page
   std::size_t nbytes = 0;
   friend bool operator==(const page_row&, const page_row&) = default;

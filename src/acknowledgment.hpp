@@ -37,7 +37,8 @@ struct notice {
 /// Whether a fence stays, or goes with the first session that it cancels (what older peers expect).
 enum class fence_mode : std::uint8_t { lasting, consumed_once };
 
-/// A worker's fences, and what it has to tell its peers, in order. All sessions of the table are opened here.
+/// A worker's fences, and what it has to tell its peers, in order. All sessions of
+/// the table are opened, and its events taken, here.
 class cancel_registry {
  public:
   explicit cancel_registry(session_table& sessions, fence_mode mode = fence_mode::lasting)

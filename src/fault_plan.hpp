@@ -22,7 +22,8 @@ std::string_view to_string(fault_kind k) noexcept;
 struct fault_plan {
   std::uint64_t seed = 0;
   std::array<double, fault_kind_count> probability{};  ///< by fault_kind; each in [0, 1], sum at most 1
-  std::chrono::nanoseconds late = std::chrono::milliseconds{10};  ///< bound of delays; a silent one's is twice that
+  std::chrono::nanoseconds late =
+      std::chrono::milliseconds{10};  ///< bound of delays; a silent one's is twice that
 };
 
 /// "partial=0.05,fail=0.02"; the empty text strikes nothing. Errors: invalid for an unknown fault, a fault
@@ -40,8 +41,8 @@ std::uint64_t draw(const fault_plan& plan, std::uint64_t n, fault_draw what) noe
 /// fewer than two, none stays.
 std::vector<std::size_t> partial_units(const fault_plan& plan, std::uint64_t n, std::size_t count);
 
-/// In [late / 4, late]; twice that for a silent late submission, so that one can pass the request's deadline and
-/// still end within the grace where every other ends before it.
+/// In [late / 4, late]; twice that for a silent late submission, so that one can pass the request's deadline
+/// and still end within the grace where every other ends before it.
 std::chrono::nanoseconds late_delay(const fault_plan& plan, std::uint64_t n) noexcept;
 
 /// How a late submission hides that its bytes have not landed.

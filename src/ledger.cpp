@@ -1,7 +1,8 @@
 #include "src/ledger.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "src/guard.hpp"
@@ -176,7 +177,8 @@ std::vector<std::string> ledger::rest_locked() const {
     lines.push_back("operation " + to_string(id) + " on lease " + to_string(op.lease));
   for (const auto& [id, l] : leases_)
     if (!l.owner || l.guards > 0)
-      lines.push_back(fmt::format("lease {} ({}, {} read guards)", to_string(id), to_string(l.way), l.guards));
+      lines.push_back(
+          fmt::format("lease {} ({}, {} read guards)", to_string(id), to_string(l.way), l.guards));
   for (const auto& [id, r] : registrations_) lines.push_back("registration " + to_string(id));
   std::ranges::sort(lines);
   return lines;
@@ -187,7 +189,8 @@ result<void> ledger::release_memory() {
   const std::lock_guard lock{mutex_};
   const auto rest = rest_locked();
   if (!rest.empty() && !mutated(mutation::free_with_roots))
-    return fail(errc::state, fmt::format("staging memory is kept for {} roots, first: {}", rest.size(), rest[0]));
+    return fail(errc::state,
+                fmt::format("staging memory is kept for {} roots, first: {}", rest.size(), rest[0]));
   gone.swap(memory_);
   return {};
 }

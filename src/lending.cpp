@@ -1,8 +1,9 @@
 #include "src/lending.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
-#include <fmt/format.h>
 #include <utility>
 
 #include "src/guard.hpp"
@@ -20,13 +21,15 @@ std::string_view to_string(lease_phase p) noexcept {
 result<void> check_fetch_range(const request_info& info, std::int64_t tpb, token_range range) {
   const auto most = (info.prompt_tokens - 1) / tpb * tpb;
   if (range.end > most)
-    return fail(errc::invalid,
-                fmt::format("fetch end {} is past the whole blocks before the request's last prompt token: {}",
-                            range.end, most));
+    return fail(
+        errc::invalid,
+        fmt::format("fetch end {} is past the whole blocks before the request's last prompt token: {}",
+                    range.end, most));
   const auto least = info.committed_tokens / tpb * tpb;
   if (range.start < least)
-    return fail(errc::invalid, fmt::format("fetch start {} is inside the committed whole blocks, which end at {}",
-                                           range.start, least));
+    return fail(errc::invalid,
+                fmt::format("fetch start {} is inside the committed whole blocks, which end at {}",
+                            range.start, least));
   return {};
 }
 
@@ -85,8 +88,7 @@ lending::lease_state* lending::find(lease_id lease) {
 }
 
 fetch_records& lending::records(request_id request) {
-  return records_
-      .try_emplace(request, config_.layout.tokens_per_block, config_.layout.layer_groups.size())
+  return records_.try_emplace(request, config_.layout.tokens_per_block, config_.layout.layer_groups.size())
       .first->second;
 }
 
@@ -94,28 +96,31 @@ result<lease_id> lending::open(direction way, request_id request, token_range ra
   if (shut_down_) return fail(errc::state, "the lender is shut down: nothing is lent");
   if (!down_.empty()) return fail(errc::state, down_ + ": nothing is lent");
   // Nothing but messages may decide (7.9).
-  if (mutated(mutation::clock_decides) && std::chrono::steady_clock::now().time_since_epoch().count() % 2 != 0)
+  if (mutated(mutation::clock_decides) &&
+      std::chrono::steady_clock::now().time_since_epoch().count() % 2 != 0)
     return fail(errc::state, "not now");
   if (!registered_ && !mutated(mutation::lend_unregistered)) {
     const auto& p = config_.parts.front();
-    return fail(errc::state, fmt::format("part {} ({} bytes at {:#x}) is not registered with the provider: nothing is "
-                                         "lent from it",
-                                         p.name, p.nbytes, p.address));
+    return fail(errc::state,
+                fmt::format("part {} ({} bytes at {:#x}) is not registered with the provider: nothing is "
+                            "lent from it",
+                            p.name, p.nbytes, p.address));
   }
   const auto tpb = config_.layout.tokens_per_block;
   if (range.start < 0 || range.end < range.start)
     return fail(errc::invalid, fmt::format("bad token range [{}, {})", range.start, range.end));
   if (range.start % tpb != 0 || range.end % tpb != 0)
-    return fail(errc::invalid, fmt::format("token range [{}, {}) is not whole blocks of {} tokens", range.start,
-                                           range.end, tpb));
+    return fail(errc::invalid, fmt::format("token range [{}, {}) is not whole blocks of {} tokens",
+                                           range.start, range.end, tpb));
   const auto blocks = (range.end - range.start) / tpb;
   std::vector<std::int64_t> needed(capacity_.size());
   for (const auto& g : config_.layout.layer_groups) needed[static_cast<std::size_t>(g.pool_group)] += blocks;
   for (std::size_t p = 0; p < needed.size(); ++p)
     if (needed[p] > capacity_[p])
-      return fail(errc::invalid, fmt::format("token range [{}, {}) needs {} slots of pool group {}, more staging "
-                                             "slots than the {} there are",
-                                             range.start, range.end, needed[p], p, capacity_[p]));
+      return fail(errc::invalid,
+                  fmt::format("token range [{}, {}) needs {} slots of pool group {}, more staging "
+                              "slots than the {} there are",
+                              range.start, range.end, needed[p], p, capacity_[p]));
   if (waiting_ >= config_.max_waiting && !mutated(mutation::unbounded_admission))
     return fail(errc::capacity, fmt::format("{} leases wait already, max_waiting_leases is {}", waiting_,
                                             config_.max_waiting));
@@ -185,7 +190,8 @@ void lending::place(lease_state& l) {
     const auto p = static_cast<std::size_t>(config_.layout.layer_groups[g].pool_group);
     const auto& in = config_.parts[p];
     const auto address = in.address + static_cast<std::uintptr_t>(next[p]++ * in.slot_bytes);
-    const auto block = static_cast<std::size_t>(row.ordinal - l.range.start / config_.layout.tokens_per_block);
+    const auto block =
+        static_cast<std::size_t>(row.ordinal - l.range.start / config_.layout.tokens_per_block);
     const auto name = names_.name(static_cast<std::int64_t>(g), l.keys.at(block));
     ordinals[g].push_back(row.ordinal);
     where[g].names.emplace_back(reinterpret_cast<const char*>(name->bytes.data()), name->bytes.size());
@@ -195,7 +201,8 @@ void lending::place(lease_state& l) {
   std::vector<group_run> runs;
   for (std::size_t g = 0; g < groups; ++g) {
     where[g].part_index = config_.layout.layer_groups[g].pool_group;
-    runs.push_back(*group_run::make(static_cast<std::int64_t>(g), std::move(ordinals[g]), std::move(where[g])));
+    runs.push_back(
+        *group_run::make(static_cast<std::int64_t>(g), std::move(ordinals[g]), std::move(where[g])));
   }
   l.view = std::make_shared<const region_view>(*region_view::make(std::move(runs)));
 }
@@ -218,7 +225,8 @@ void lending::grant(lease_id id, lease_state& l, std::vector<slot_run> runs) {
 void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>& kept) {
   auto* l = find(id);
   if (l == nullptr) return;
-  if (l->phase != lease_phase::pinning && (l->phase != lease_phase::marking || l->pin)) return void(++rejected_);
+  if (l->phase != lease_phase::pinning && (l->phase != lease_phase::marking || l->pin))
+    return void(++rejected_);
   std::vector<std::size_t> rows;
   for (const auto k : kept)
     if (k < l->pinned_rows.size()) rows.push_back(l->pinned_rows[k]);
@@ -226,8 +234,9 @@ void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>&
     if (rows.size() != l->rows.size() && l->doom.empty()) {
       // A page has left the request while the lease waited (scenarios 5.5, grant).
       effects_.push_back(fx::lease_failed{
-          id, {errc::state, fmt::format("the request holds {} of the {} pages that were to be read", rows.size(),
-                                        l->rows.size())}});
+          id,
+          {errc::state, fmt::format("the request holds {} of the {} pages that were to be read", rows.size(),
+                                    l->rows.size())}});
       l->doom = "reported";
     }
     if (!l->doom.empty()) {
@@ -258,7 +267,8 @@ void lending::start_copy(lease_id id, lease_state& l, const std::vector<std::siz
   for (const auto i : rows) {
     const auto slot = l.addresses[i];
     const auto page = l.rows[i].address;
-    batch->rows.push_back(in ? copy_row{page, slot, l.rows[i].nbytes} : copy_row{slot, page, l.rows[i].nbytes});
+    batch->rows.push_back(in ? copy_row{page, slot, l.rows[i].nbytes}
+                             : copy_row{slot, page, l.rows[i].nbytes});
   }
   if (!down_.empty()) return lose_copy(id, l, down_);
   l.copying = copies_drawn_.next();
@@ -311,7 +321,8 @@ void lending::lose_copy(lease_id id, lease_state& l, const std::string& reason) 
     effects_.push_back(fx::copies_unproven{id, reason});
   } else if (l.doom.empty()) {
     l.doom = "reported";
-    effects_.push_back(fx::lease_failed{id, {errc::device, "the copy out of the pages is unproven: " + reason}});
+    effects_.push_back(
+        fx::lease_failed{id, {errc::device, "the copy out of the pages is unproven: " + reason}});
   }
 }
 
@@ -353,8 +364,8 @@ result<void> lending::withdraw(lease_id id, const std::string& why) {
       close_lease(id);
       return {};
     default:
-      return fail(errc::state, fmt::format("lease {} is {}: it can't be given up", to_string(id),
-                                           to_string(l->phase)));
+      return fail(errc::state,
+                  fmt::format("lease {} is {}: it can't be given up", to_string(id), to_string(l->phase)));
   }
 }
 

@@ -34,54 +34,54 @@ struct part_run {
 };
 
 namespace lend_effect {
-struct ask_pages {             ///< → manager
+struct ask_pages {  ///< → manager
   lease_id lease;
   request_id request;
   token_range range;
   direction way = direction::fetch;
-  bool grow = true;            ///< false: check the range only
+  bool grow = true;  ///< false: check the range only
 };
-struct opened {                ///< → caller of the lend
+struct opened {  ///< → caller of the lend
   lease_id lease;
 };
-struct refused {               ///< → caller of the lend: a call error, no lease
+struct refused {  ///< → caller of the lend: a call error, no lease
   lease_id lease;
   error why;
 };
-struct granted {               ///< detectors: these slots are the lease's now
+struct granted {  ///< detectors: these slots are the lease's now
   lease_id lease;
   direction way = direction::fetch;
   std::vector<part_run> slots;
 };
-struct freed {                 ///< detectors: these slots are nobody's now
+struct freed {  ///< detectors: these slots are nobody's now
   std::vector<part_run> slots;
 };
-struct ready {                 ///< root the lease; → holder
+struct ready {  ///< root the lease; → holder
   lease_id lease;
   direction way = direction::fetch;
   request_id request;
   std::shared_ptr<const region_view> view;
 };
-struct lease_failed {          ///< → holder
+struct lease_failed {  ///< → holder
   lease_id lease;
   error why;
 };
-struct pin {                   ///< → manager
+struct pin {  ///< → manager
   lease_id lease;
   request_id request;
   std::vector<page_row> rows;
 };
-struct unpin {                 ///< → manager
+struct unpin {  ///< → manager
   pin_id pin;
 };
-struct copy {                  ///< → cuda
+struct copy {  ///< → cuda
   copy_id copy;
   std::shared_ptr<const copy_batch> batch;
 };
-struct copies_ended {          ///< → adapter
+struct copies_ended {  ///< → adapter
   lease_id lease;
 };
-struct copies_unproven {       ///< → adapter
+struct copies_unproven {  ///< → adapter
   lease_id lease;
   std::string reason;
 };
@@ -94,15 +94,15 @@ using lending_effect =
                  lend_effect::copies_unproven>;
 
 enum class lease_phase : std::uint8_t {
-  asking,      ///< the manager has not answered
-  waiting,     ///< for slots
-  pinning,     ///< a read: its pages are being pinned
-  copying,     ///< a read: device to host
+  asking,   ///< the manager has not answered
+  waiting,  ///< for slots
+  pinning,  ///< a read: its pages are being pinned
+  copying,  ///< a read: device to host
   ready,
-  marking,     ///< a write: marked pages are being pinned, then copied
-  guarded,     ///< copies complete; a read guard is left
-  finished,    ///< no local access any more
-  unproven,    ///< a copy can never be proven complete: slots are quarantined
+  marking,   ///< a write: marked pages are being pinned, then copied
+  guarded,   ///< copies complete; a read guard is left
+  finished,  ///< no local access any more
+  unproven,  ///< a copy can never be proven complete: slots are quarantined
 };
 
 std::string_view to_string(lease_phase p) noexcept;
@@ -110,9 +110,9 @@ std::string_view to_string(lease_phase p) noexcept;
 struct lending_config {
   incarnation runtime;
   manager_layout layout;
-  std::vector<part> parts;          ///< one a pool group, in pool-group order
-  bytes scope;                      ///< of the names (scenarios 6.2)
-  std::size_t max_waiting = 1024;   ///< leases that wait (7.7)
+  std::vector<part> parts;         ///< one a pool group, in pool-group order
+  bytes scope;                     ///< of the names (scenarios 6.2)
+  std::size_t max_waiting = 1024;  ///< leases that wait (7.7)
 };
 
 class lending {
@@ -122,8 +122,8 @@ class lending {
   /// The provider has registered the parts; before, nothing is lent.
   void on_registered() noexcept { registered_ = true; }
 
-  /// Errors: state (a part is not registered), invalid (range), capacity (max_waiting), state (shut down). The lease is answered by `opened` or
-  /// `refused` once the manager has spoken.
+  /// Errors: state (a part is not registered), invalid (range), capacity (max_waiting), state (shut down).
+  /// The lease is answered by `opened` or `refused` once the manager has spoken.
   result<lease_id> open(direction way, request_id request, token_range range);
   void on_pages(lease_id lease, result<lease_pages> pages);
   void on_pinned(lease_id lease, pin_id pin, const std::vector<std::size_t>& kept);
@@ -173,13 +173,13 @@ class lending {
     request_id request;
     token_range range;
     lease_phase phase = lease_phase::asking;
-    std::string doom;          ///< why the lease fails once it can; empty: it does not
+    std::string doom;  ///< why the lease fails once it can; empty: it does not
     bool outcome_known = false;
     std::vector<page_row> rows;
     std::vector<block_key> keys;
     std::optional<ticket> line;
-    std::vector<slot_run> runs;               ///< one a pool group, once granted
-    std::vector<std::uintptr_t> addresses;    ///< slot of each row, once granted
+    std::vector<slot_run> runs;             ///< one a pool group, once granted
+    std::vector<std::uintptr_t> addresses;  ///< slot of each row, once granted
     std::shared_ptr<const region_view> view;
     std::vector<std::size_t> pinned_rows;  ///< rows that the pin in flight asks for
     std::optional<pin_id> pin;
@@ -194,7 +194,8 @@ class lending {
   lease_state* find(lease_id lease);
   fetch_records& records(request_id request);
   void serve();
-  /// Takes those of `ids` that wait out of the line, and only then serves it: none of them is granted meanwhile.
+  /// Takes those of `ids` that wait out of the line, and only then serves it: none of them is granted
+  /// meanwhile.
   void fail_waiting(const std::vector<lease_id>& ids, const std::string& why);
   /// Fails the waiting leases that quarantine has made impossible.
   void fail_impossible();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 namespace kvlease {
 
@@ -13,6 +14,15 @@ std::string_view to_string(send_state s) noexcept {
 }
 
 // ---- send_owner
+
+send_owner::~send_owner() {
+  static std::mutex mutex;
+  static auto* graveyard = new std::vector<op>;  // never destroyed: a backend may still use what it roots
+  const std::lock_guard lock{mutex};
+  for (auto& [who, o] : ops_)
+    if (o.at != send_state::admitted && o.at != send_state::not_submitted && o.at != send_state::backend_done)
+      graveyard->push_back(std::move(o));
+}
 
 send_owner::op* send_owner::find(participant who) {
   const auto it = ops_.find(who);

@@ -4,6 +4,7 @@
 // neither: these are for hosts whose transfers have several physical owners.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,10 @@ class send_owner {
 
   /// Precondition: `owner` is tracked by `clocks`. Both outlive this object.
   send_owner(retirement& clocks, owner_id owner) : clocks_{clocks}, owner_{owner} {}
+  /// The roots of what is unproven stay alive until the process ends, on purpose (7.3).
+  ~send_owner();
+  send_owner(const send_owner&) = delete;
+  send_owner& operator=(const send_owner&) = delete;
 
   /// False when the participant is known already.
   bool begin(participant who, claim_id claim);

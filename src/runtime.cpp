@@ -1,8 +1,9 @@
 #include "src/include/kvlease/runtime.hpp"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdio>
-#include <fmt/format.h>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -25,8 +26,9 @@ struct relay_state;
 struct relay_call {
   std::shared_ptr<std::function<void(relay_state&)>> run;
 };
-using relay_actor = iface<void(lease_ready), void(lease_failed), void(operation_outcome), void(operation_released),
-                          void(operation_retained), void(fatal_record), void(relay_call), void(quit_now)>;
+using relay_actor =
+    iface<void(lease_ready), void(lease_failed), void(operation_outcome), void(operation_released),
+          void(operation_retained), void(fatal_record), void(relay_call), void(quit_now)>;
 
 /// What the arbiter said of an operation that this relay does not know yet.
 struct early_word {
@@ -49,8 +51,8 @@ struct relay_state {
 using relay_pointer = relay_actor::stateful_pointer<relay_state>;
 
 template <class Message>
-void on_operation(relay_state& s, const Message& m, std::function<void(const Message&)> operation_events::*slot,
-                  bool last) {
+void on_operation(relay_state& s, const Message& m,
+                  std::function<void(const Message&)> operation_events::*slot, bool last) {
   const auto it = s.operations.find(m.operation);
   if (it == s.operations.end()) {
     if (s.submitting > 0)
@@ -83,8 +85,12 @@ relay_actor::behavior_type relay(relay_pointer self, std::shared_ptr<const wirin
         if (events.failed) events.failed(m.lease, m.why);
       },
       [self](const operation_outcome& m) { on_operation(self->state, m, &operation_events::outcome, false); },
-      [self](const operation_released& m) { on_operation(self->state, m, &operation_events::released, true); },
-      [self](const operation_retained& m) { on_operation(self->state, m, &operation_events::retained, m.final); },
+      [self](const operation_released& m) {
+        on_operation(self->state, m, &operation_events::released, true);
+      },
+      [self](const operation_retained& m) {
+        on_operation(self->state, m, &operation_events::retained, m.final);
+      },
       [](const fatal_record&) {},
       [self](const relay_call& c) { (*c.run)(self->state); },
       [self](const quit_now&) { self->quit(); },
@@ -152,14 +158,16 @@ struct runtime::body {
       quit(a.supervisor, relay_handle);
       // A supervisor that is down passes nothing on.
       if (!actors_end())
-        quit(a.manager, a.lender, a.adapter, a.backend, a.proof_collector, a.deadline_arbiter, a.cuda, a.inspector);
+        quit(a.manager, a.lender, a.adapter, a.backend, a.proof_collector, a.deadline_arbiter, a.cuda,
+             a.inspector);
     }
     const auto roots = parts.roots;
     parts = {};
     relay_handle = nullptr;
     const bool stuck = system != nullptr && !actors_end();
     if (stuck) {
-      std::fprintf(stderr, "kvlease: %zu actors are stuck in a call and left behind\n", system->registry().running());
+      std::fprintf(stderr, "kvlease: %zu actors are stuck in a call and left behind\n",
+                   system->registry().running());
       leave_behind(std::move(config), std::move(system));
     }
     system.reset();
@@ -168,8 +176,8 @@ struct runtime::body {
     if (roots != nullptr && (!stopped || stuck || left > 0)) {
       const auto rest = roots->rest();
       if (!rest.empty())
-        std::fprintf(stderr, "kvlease: %zu roots are left mapped until the process ends, first: %s\n", rest.size(),
-                     rest.front().c_str());
+        std::fprintf(stderr, "kvlease: %zu roots are left mapped until the process ends, first: %s\n",
+                     rest.size(), rest.front().c_str());
       leave_mapped(roots);
     }
   }
@@ -204,7 +212,8 @@ struct runtime::body {
 
   /// Runs `call(relay)` on the relay.
   void on_relay(std::function<void(relay_state&)> call) {
-    caf::anon_send(relay_handle, relay_call{std::make_shared<std::function<void(relay_state&)>>(std::move(call))});
+    caf::anon_send(relay_handle,
+                   relay_call{std::make_shared<std::function<void(relay_state&)>>(std::move(call))});
   }
 
   /// Asks an actor and puts its answer into a future; `convert` makes the façade's value of it, and sees the
@@ -250,7 +259,8 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
                                     {"submit_workers", options.submit_workers},
                                     {"proof_workers", options.proof_workers},
                                     {"provider_workers", options.provider_workers}})
-    if (value < 1) return fail(errc::invalid, fmt::format("runtime_options.{} is 0, must be at least 1", name));
+    if (value < 1)
+      return fail(errc::invalid, fmt::format("runtime_options.{} is 0, must be at least 1", name));
   const auto grace = transfer_timeout::make(options.shutdown_grace);
   if (!grace) return fail(errc::invalid, "runtime_options.shutdown_grace: " + grace.error().text);
 
@@ -321,23 +331,26 @@ answer_of<request_info> runtime::commit(request_id request, std::int64_t end) {
   return body_->ask_plain<request_info>(the_manager, commit_request{request, end});
 }
 
-answer_of<void> runtime::free(request_id request) { return body_->ask_done(the_manager, free_request{request}); }
+answer_of<void> runtime::free(request_id request) {
+  return body_->ask_done(the_manager, free_request{request});
+}
 
 answer_of<void> runtime::write_pages(request_id request, token_range range,
                                      std::shared_ptr<std::vector<std::byte>> buffer) {
-  return body_->ask_done(the_manager, move_pages{request, range, copy_kind::host_to_device, std::move(buffer)});
+  return body_->ask_done(the_manager,
+                         move_pages{request, range, copy_kind::host_to_device, std::move(buffer)});
 }
 
 answer_of<void> runtime::read_pages(request_id request, token_range range,
                                     std::shared_ptr<std::vector<std::byte>> buffer) {
-  return body_->ask_done(the_manager, move_pages{request, range, copy_kind::device_to_host, std::move(buffer)});
+  return body_->ask_done(the_manager,
+                         move_pages{request, range, copy_kind::device_to_host, std::move(buffer)});
 }
 
 answer_of<lease_id> runtime::lend(direction way, request_id request, token_range range, lease_events events,
                                   std::optional<std::chrono::nanoseconds> wait_at_most) {
   return body_->ask<lease_id, lease_id>(
-      the_lender,
-      kvlease::lend{way, request, range, host_actor{body_->relay_handle}, wait_at_most},
+      the_lender, kvlease::lend{way, request, range, host_actor{body_->relay_handle}, wait_at_most},
       [events = std::move(events)](relay_state& r, lease_id lease) {
         r.leases.emplace(lease, events);
         return result<lease_id>{lease};
@@ -361,8 +374,8 @@ answer_of<slot_counts> runtime::slots() { return body_->ask_plain<slot_counts>(t
 
 result<read_guard> runtime::guard(lease_id lease) { return body_->parts.roots->guard(lease); }
 
-answer_of<operation_id> runtime::submit(direction way, lease_id lease, request_id request, transfer_timeout timeout,
-                                        operation_events events) {
+answer_of<operation_id> runtime::submit(direction way, lease_id lease, request_id request,
+                                        transfer_timeout timeout, operation_events events) {
   auto promise = std::make_shared<std::promise<result<operation_id>>>();
   auto future = promise->get_future();
   body_->on_relay([within = body_->options.answer_within, promise, events = std::move(events),
@@ -420,10 +433,10 @@ answer_of<snapshot> runtime::look() {
 std::uint64_t runtime::exposure_bytes() const { return body_->parts.exposure_bytes(); }
 
 answer_of<std::uint64_t> runtime::check_exposure() {
-  return body_->ask<std::uint64_t, std::uint64_t>(the_lender, check_paint{},
-                                                  [touches = body_->parts.touches](relay_state&, std::uint64_t paint) {
-                                                    return result<std::uint64_t>{paint + touches->exposure_bytes()};
-                                                  });
+  return body_->ask<std::uint64_t, std::uint64_t>(
+      the_lender, check_paint{}, [touches = body_->parts.touches](relay_state&, std::uint64_t paint) {
+        return result<std::uint64_t>{paint + touches->exposure_bytes()};
+      });
 }
 
 std::optional<fatal_record> runtime::fatal() const {

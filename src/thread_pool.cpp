@@ -1,11 +1,12 @@
 #include "src/thread_pool.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <pthread.h>
 #include <thread>
 #include <vector>
 

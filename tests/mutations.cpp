@@ -1,13 +1,13 @@
 #include "tests/mutations.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <sstream>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -16,7 +16,8 @@ namespace kvlease {
 namespace {
 
 #define KVLEASE_MUTATION_TEXT(name) #name,
-constexpr auto mutation_names = std::to_array<const char*>({"none", KVLEASE_FOR_EACH_MUTATION(KVLEASE_MUTATION_TEXT)});
+constexpr auto mutation_names =
+    std::to_array<const char*>({"none", KVLEASE_FOR_EACH_MUTATION(KVLEASE_MUTATION_TEXT)});
 #undef KVLEASE_MUTATION_TEXT
 
 std::vector<std::pair<mutation, std::string>>& registry() {

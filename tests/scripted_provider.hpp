@@ -90,7 +90,9 @@ class scripted_provider final : public provider,
       if (answer(*a).state != access_state::ended) return false;
     return true;
   }
-  void settle(attempt_list) override { throw std::logic_error{"settle: no actor may call it (semantics 2.5)"}; }
+  void settle(attempt_list) override {
+    throw std::logic_error{"settle: no actor may call it (semantics 2.5)"};
+  }
   access_answer poll_access(attempt& a) override { return answer(a); }
 
   std::unique_ptr<registration> register_pool(std::uintptr_t, std::size_t) override {

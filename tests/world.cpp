@@ -1,11 +1,11 @@
 #include "tests/world.hpp"
 
+#include <cxxabi.h>
 #include <doctest/doctest.h>
 
 #include <caf/event_based_actor.hpp>
 #include <caf/exit_reason.hpp>
 #include <caf/scheduled_actor.hpp>
-#include <cxxabi.h>
 
 #include "actors/errors.hpp"
 #include "src/mix.hpp"
@@ -27,7 +27,8 @@ class scheduled_executor final : public executor {
  public:
   explicit scheduled_executor(caf::actor_system& system)
       : system_{system}, worker_{system.spawn([](caf::event_based_actor* self) -> caf::behavior {
-          self->set_exception_handler([](caf::scheduled_actor*, std::exception_ptr&) { return caf::error{}; });
+          self->set_exception_handler(
+              [](caf::scheduled_actor*, std::exception_ptr&) { return caf::error{}; });
           return {[](const job_message& job) { (*job.run)(); }};
         })} {}
 
@@ -147,7 +148,8 @@ world::world(world_options o) : inside_{std::make_unique<inside>()} {
   m.pool_groups = {{o.page_bytes, o.pages}};
   m.layer_groups = {{.pool_group = 0, .layers = {0}}};
   m.reuse = o.reuse;
-  auto made = must(paged_manager::make(m, {must(device->allocate_device(static_cast<std::size_t>(o.page_bytes * o.pages)))}));
+  auto made = must(paged_manager::make(
+      m, {must(device->allocate_device(static_cast<std::size_t>(o.page_bytes * o.pages)))}));
   manager = made.get();
   if (!o.open_provider) provider = std::make_shared<scripted_provider>(o.provider);
   runtime_setup setup{.runtime = in.runtime,
@@ -156,10 +158,8 @@ world::world(world_options o) : inside_{std::make_unique<inside>()} {
                       .manager = std::move(made),
                       .staging_slots = {o.slots},
                       .scope = "world",
-                      .open_provider = o.open_provider ? o.open_provider
-                                                       : [this](const provider_context&) -> std::shared_ptr<kvlease::provider> {
-                        return provider;
-                      },
+                      .open_provider = o.open_provider ? o.open_provider : [this](const provider_context&)
+                          -> std::shared_ptr<kvlease::provider> { return provider; },
                       .submit_workers = in.submit_workers,
                       .proof_workers = in.proof_workers,
                       .provider_workers = in.provider_workers,
@@ -266,7 +266,8 @@ result<lease_id> world::lend(direction way, request_id request, token_range rang
                        kvlease::lend{way, request, range, in().host, wait_at_most});
 }
 
-result<operation_id> world::submit(direction way, lease_id lease, request_id request, std::optional<owner_id> owner,
+result<operation_id> world::submit(direction way, lease_id lease, request_id request,
+                                   std::optional<owner_id> owner,
                                    std::optional<std::chrono::duration<double>> timeout) {
   const auto t = transfer_timeout::make(timeout.value_or(in().options.timeout));
   if (!t) return tl::unexpected{t.error()};
@@ -282,7 +283,8 @@ operation_id world::fetch(request_id request, std::int64_t blocks) {
 void world::compute(request_id request, std::int64_t blocks, std::byte fill) {
   const auto end = blocks * in().options.tokens_per_block;
   must(grow(request, end));
-  auto buffer = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(blocks * in().options.page_bytes), fill);
+  auto buffer = std::make_shared<std::vector<std::byte>>(
+      static_cast<std::size_t>(blocks * in().options.page_bytes), fill);
   must(ask<done>(in(), in().parts.actors->manager,
                  move_pages{request, {0, end}, copy_kind::host_to_device, buffer}));
   must(ask<request_info>(in(), in().parts.actors->manager, commit_request{request, end}));
@@ -382,7 +384,8 @@ std::int64_t world::figure(actor_kind kind, const std::string& name) {
   if (!s) return -1;
   for (const auto& entry : s->actors)
     if (entry.kind == kind && entry.answered)
-      if (const auto it = entry.report.figures.find(name); it != entry.report.figures.end()) return it->second;
+      if (const auto it = entry.report.figures.find(name); it != entry.report.figures.end())
+        return it->second;
   return -1;
 }
 
@@ -418,15 +421,33 @@ void world::kill(actor_kind kind) {
   const auto& a = *in().parts.actors;
   const auto end = [](const auto& h) { caf::anon_send_exit(h, caf::exit_reason::kill); };
   switch (kind) {
-    case actor_kind::manager: end(a.manager); break;
-    case actor_kind::lender: end(a.lender); break;
-    case actor_kind::adapter: end(a.adapter); break;
-    case actor_kind::backend: end(a.backend); break;
-    case actor_kind::proof_collector: end(a.proof_collector); break;
-    case actor_kind::deadline_arbiter: end(a.deadline_arbiter); break;
-    case actor_kind::cuda: end(a.cuda); break;
-    case actor_kind::supervisor: end(a.supervisor); break;
-    case actor_kind::inspector: end(a.inspector); break;
+    case actor_kind::manager:
+      end(a.manager);
+      break;
+    case actor_kind::lender:
+      end(a.lender);
+      break;
+    case actor_kind::adapter:
+      end(a.adapter);
+      break;
+    case actor_kind::backend:
+      end(a.backend);
+      break;
+    case actor_kind::proof_collector:
+      end(a.proof_collector);
+      break;
+    case actor_kind::deadline_arbiter:
+      end(a.deadline_arbiter);
+      break;
+    case actor_kind::cuda:
+      end(a.cuda);
+      break;
+    case actor_kind::supervisor:
+      end(a.supervisor);
+      break;
+    case actor_kind::inspector:
+      end(a.inspector);
+      break;
   }
   in().settle();
 }

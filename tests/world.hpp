@@ -37,8 +37,8 @@ struct world_options {
   std::chrono::duration<double> timeout{5.0};  ///< T: of operations and registrations
   std::size_t max_operations = 1024, max_waiting_leases = 1024, max_queued_submissions = 1024;
   bool hold_stream = false;
-  bool start = true;         ///< register the parts
-  bool step_by_hand = false; ///< calls send only; run(), step() or run_random() does the rest
+  bool start = true;          ///< register the parts
+  bool step_by_hand = false;  ///< calls send only; run(), step() or run_random() does the rest
   std::string backend_revision = "scripted-1";
 };
 
@@ -65,10 +65,10 @@ class world {
   world& operator=(const world&) = delete;
 
   // ---- time and scheduling
-  void run();                                ///< until nothing is ready; time stands still
-  void advance(std::chrono::nanoseconds by); ///< fires every timer at its own time
+  void run();                                 ///< until nothing is ready; time stands still
+  void advance(std::chrono::nanoseconds by);  ///< fires every timer at its own time
   time_point now() const;
-  std::size_t ready() const;                 ///< actors with a message to take
+  std::size_t ready() const;  ///< actors with a message to take
   /// The `i`-th ready actor takes its next message; its name and the message type go into trace().
   void step(std::size_t i = 0);
   /// Seeded interleaving of everything that is ready; time moves to the next timer when nothing is, at most
@@ -140,6 +140,5 @@ class world {
  private:
   std::unique_ptr<inside> inside_;
 };
-
 
 }  // namespace kvlease::test

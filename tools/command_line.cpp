@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <ostream>
+#include <string>
 
 #include "tools/names_command.hpp"
 #include "tools/replay_command.hpp"
@@ -11,7 +12,8 @@ namespace kvlease {
 namespace {
 
 void add_replay(CLI::App& app, replay::replay_options& o) {
-  auto* sub = app.add_subcommand("replay", "Replay a trace through every actor, fetch and publish, with faults");
+  auto* sub =
+      app.add_subcommand("replay", "Replay a trace through every actor, fetch and publish, with faults");
   auto* trace = sub->add_option("--trace", o.trace_path, "JSONL trace file");
   sub->add_option("--generate", o.workload, "Built-in workload: conversation or agents")->excludes(trace);
   sub->add_option("--format", o.format, "Of the trace: auto, mooncake, qwen, weka")->capture_default_str();
@@ -44,7 +46,8 @@ void add_names(CLI::App& app, names_options& o) {
 
 }  // namespace
 
-int run_command_line(int argc, const char* const* argv, std::ostream& out, std::ostream& err, bool err_is_terminal) {
+int run_command_line(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                     bool err_is_terminal) {
   CLI::App app{"kvlease: lends KV-cache staging memory, and takes it back only on proof"};
   app.require_subcommand(1);
   app.set_version_flag("--version", KVLEASE_VERSION);
@@ -56,6 +59,12 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e, out, err);
+  } catch (const CLI::RequiredError& e) {
+    const bool named = argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty();
+    err << "kvlease: "
+        << (named ? "there is no subcommand '" + std::string{argv[1]} + "'" : std::string{e.what()})
+        << " (kvlease --help lists what there is)\n";
+    return 2;
   } catch (const CLI::ParseError& e) {
     err << "kvlease: " << e.what() << " (kvlease --help lists what there is)\n";
     return 2;

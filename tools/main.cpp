@@ -1,5 +1,6 @@
-#include <iostream>
 #include <unistd.h>
+
+#include <iostream>
 
 #include "tools/command_line.hpp"
 

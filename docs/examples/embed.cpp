@@ -32,7 +32,9 @@ std::unique_ptr<runtime> start(const std::shared_ptr<memory_store>& store) {
   o.profile = supported_profile("example-1");
   o.manager = must(paged_manager::make(m, {must(device->allocate_device(page_bytes * pages))}));
   o.device = device;
-  o.open_provider = [store](const provider_context& c) { return std::make_shared<memory_provider>(store, c); };
+  o.open_provider = [store](const provider_context& c) {
+    return std::make_shared<memory_provider>(store, c);
+  };
   o.staging_slots = {32};
   o.scope = "example model v1";  // instances that share content share the scope
   return must(runtime::start(std::move(o)));
@@ -81,7 +83,8 @@ int main() {
   const auto got = std::make_shared<std::vector<std::byte>>(6 * page_bytes);
   other->read_pages(second, whole, got).get();
   std::printf("bytes:   %s\n", *got == *cache ? "as published" : "WRONG");
-  return *got == *cache && one->stop(std::chrono::seconds{1}).stopped && other->stop(std::chrono::seconds{1}).stopped
+  return *got == *cache && one->stop(std::chrono::seconds{1}).stopped &&
+                 other->stop(std::chrono::seconds{1}).stopped
              ? 0
              : 1;
 }

@@ -197,8 +197,7 @@ TEST_CASE("F8 every mask of hits over eight units is served exactly") {
     const auto r = w.admit(9, 1 + mask * 16);
     REQUIRE(w.grow(r, 8));
     const auto pages = *w.manager->rows(r, {0, 8});
-    for (const auto& row : pages)
-      std::memset(reinterpret_cast<void*>(row.address), 0, 64);
+    for (const auto& row : pages) std::memset(reinterpret_cast<void*>(row.address), 0, 64);
     const auto lease = *w.lend(direction::fetch, r, {0, 8});
     const auto op = *w.submit(direction::fetch, lease, r);
     std::vector<std::size_t> served;
@@ -271,8 +270,7 @@ TEST_CASE("F15 the request exits at every point, in every order with the evidenc
         heir = w.admit(9, 500);
         REQUIRE(w.grow(*heir, 8));  // four pages: also while two of them are pinned
         const auto pages = *w.manager->rows(*heir, {0, 8});
-        for (const auto& row : pages)
-          std::memset(reinterpret_cast<void*>(row.address), 0x11, row.nbytes);
+        for (const auto& row : pages) std::memset(reinterpret_cast<void*>(row.address), 0x11, row.nbytes);
       }
       w.advance(200ms);
     }

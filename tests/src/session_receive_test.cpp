@@ -280,7 +280,7 @@ TEST_CASE("RD-25 doubt after success has a grace of its own") {
 }
 
 TEST_CASE("RD-26 kv and aux are reserved together: a cancel is before both or after both") {
-  SUBCASE("before: neither is exposed") {
+  {
     bench b;
     b.prepare_kv();
     b.prepare_aux();
@@ -289,26 +289,27 @@ TEST_CASE("RD-26 kv and aux are reserved together: a cancel is before both or af
     CHECK(b.claims() == 0);
     CHECK(b.s->close(at(10)));
   }
-  for (const bool kv_first : {true, false})
-    SUBCASE(kv_first ? "after: kv ends first" : "after: aux ends first") {
-      bench b;
-      b.prepare_kv();
-      CHECK(b.claims() == 0);
-      b.prepare_aux();
-      CHECK(b.claims() == 0);
-      REQUIRE(b.s->begin_publication(at(10)));
-      CHECK(b.claims() == 2);
-      b.s->cancel(at(11), cancelled_by::local);
-      b.s->published(at(12));
-      CHECK(b.s->outcome() == given_up);
-      CHECK(b.claims() == 2);
-      b.result_of(kv_first ? b.kv : b.aux, kv_first ? std::set<peer_rank>{7, 8} : std::set<peer_rank>{7}, 13);
-      CHECK(b.claims() == 1);
-      CHECK_FALSE(b.s->close(at(13)));
-      b.result_of(kv_first ? b.aux : b.kv, kv_first ? std::set<peer_rank>{7} : std::set<peer_rank>{7, 8}, 14);
-      CHECK(b.s->close(at(14)));
-      CHECK(b.count<fatal_record>(100) == 0);
-    }
+  for (const bool kv_first : {true, false}) {
+    CAPTURE(kv_first);
+    bench b;
+    b.prepare_kv();
+    CHECK(b.claims() == 0);
+    b.prepare_aux();
+    CHECK(b.claims() == 0);
+    REQUIRE(b.s->begin_publication(at(10)));
+    CHECK(b.claims() == 2);
+    b.s->cancel(at(11), cancelled_by::local);
+    b.s->published(at(12));
+    CHECK(b.s->outcome() == given_up);
+    CHECK(b.claims() == 2);
+    const std::set<peer_rank> both{7, 8}, one{7};
+    b.result_of(kv_first ? b.kv : b.aux, kv_first ? both : one, 13);
+    CHECK(b.claims() == 1);
+    CHECK_FALSE(b.s->close(at(13)));
+    b.result_of(kv_first ? b.aux : b.kv, kv_first ? one : both, 14);
+    CHECK(b.s->close(at(14)));
+    CHECK(b.count<fatal_record>(100) == 0);
+  }
 }
 
 TEST_CASE("RD-27 a reservation that is rejected exposes nothing, and what is unpublished retires") {

@@ -211,23 +211,20 @@ TEST_CASE("RD-11 done stays done after another session's fatal") {
 TEST_CASE("RD-13 a session is bound to the clocks, and without them there is none") {
   for (const bool sends : {true, false}) {
     CAPTURE(sends);
-    SUBCASE("with clocks") {
-      bench b;
-      const auto id = sends ? (*b.table->open_send(at(10), b.setup(), {1}))->id()
-                            : (*b.table->open_receive(at(10), b.setup()))->id();
-      const auto view = b.clocks.view(id);
-      REQUIRE(view.has_value());
-      CHECK(view->way == (sends ? direction::publish : direction::fetch));
-      CHECK(view->request == request);
-      CHECK_FALSE(view->request_deadline.has_value());  // none runs before the first exposure
-      CHECK(b.clocks.expose(at(11), id, {piece_id{99}}));
-      CHECK(b.clocks.view(id)->request_deadline == at(16));
-    }
-    SUBCASE("without") {
-      test::check_refused(session_table::make(nullptr, 5s, incarnation{1}), errc::invalid,
-                          "deadline retirement requires");
-    }
+    bench b;
+    const auto id = sends ? (*b.table->open_send(at(10), b.setup(), {1}))->id()
+                          : (*b.table->open_receive(at(10), b.setup()))->id();
+    const auto view = b.clocks.view(id);
+    REQUIRE(view.has_value());
+    CHECK(view->way == (sends ? direction::publish : direction::fetch));
+    CHECK(view->request == request);
+    CHECK_FALSE(view->request_deadline.has_value());  // none runs before the first exposure
+    CHECK(b.clocks.expose(at(11), id, {piece_id{99}}));
+    CHECK(b.clocks.view(id)->request_deadline == at(16));
   }
+  // Sessions of either kind come from a table alone, and there is no table without clocks.
+  test::check_refused(session_table::make(nullptr, 5s, incarnation{1}), errc::invalid,
+                      "deadline retirement requires");
 }
 
 TEST_CASE("RD-14 an idle gap between pieces keeps the request deadline") {

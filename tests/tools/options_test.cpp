@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include "tools/replay/options.hpp"
+
+#include <doctest/doctest.h>
 
 using namespace kvlease::replay;
 

@@ -1,15 +1,16 @@
 // The replay end to end, on real threads, small; and the command line's refusals.
+#include "tools/replay/replay.hpp"
+
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <unistd.h>
 #include <vector>
 
 #include "tools/command_line.hpp"
-#include "tools/replay/replay.hpp"
 
 using namespace kvlease;
 using namespace kvlease::replay;
@@ -50,7 +51,8 @@ ended run_command(std::vector<const char*> arguments) {
 }
 
 std::string temporary(const std::string& name) {
-  return (std::filesystem::temp_directory_path() / ("kvlease-" + std::to_string(::getpid()) + "-" + name)).string();
+  return (std::filesystem::temp_directory_path() / ("kvlease-" + std::to_string(::getpid()) + "-" + name))
+      .string();
 }
 
 }  // namespace
@@ -183,10 +185,27 @@ TEST_CASE("replay: the JSON report has every field of the contract") {
   CHECK(e.status == 0);
   std::ifstream in{path};
   const auto j = nlohmann::json::parse(in);
-  for (const auto* field :
-       {"schema_version", "requests", "block_refs", "oracle_hit_blocks", "fetched_blocks", "published_blocks", "outcomes",
-        "not_run", "faults_struck", "wrong_blocks", "exposure_bytes", "slots", "slots_conserved", "operations_open",
-        "fatal", "seconds", "operations_per_second", "bytes_fetched", "bytes_published", "latency", "seed"})
+  for (const auto* field : {"schema_version",
+                            "requests",
+                            "block_refs",
+                            "oracle_hit_blocks",
+                            "fetched_blocks",
+                            "published_blocks",
+                            "outcomes",
+                            "not_run",
+                            "faults_struck",
+                            "wrong_blocks",
+                            "exposure_bytes",
+                            "slots",
+                            "slots_conserved",
+                            "operations_open",
+                            "fatal",
+                            "seconds",
+                            "operations_per_second",
+                            "bytes_fetched",
+                            "bytes_published",
+                            "latency",
+                            "seed"})
     CHECK_MESSAGE(j.contains(field), field);
   for (const auto* field : {"delivered", "partial", "miss", "failed", "cancelled", "timeout", "rejected"})
     CHECK_MESSAGE(j["outcomes"].contains(field), field);

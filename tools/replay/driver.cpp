@@ -1,7 +1,8 @@
 #include "tools/replay/driver.hpp"
 
-#include <condition_variable>
 #include <fmt/format.h>
+
+#include <condition_variable>
 #include <optional>
 #include <thread>
 
@@ -63,9 +64,9 @@ struct watch {
 
 enum class abort_point : std::uint8_t {
   none,
-  leased_fetch,      ///< the lease is ready and is given up
-  in_flight_fetch,   ///< the provider's call has been entered
-  decided_fetch,     ///< the outcome is known, the proof is not
+  leased_fetch,     ///< the lease is ready and is given up
+  in_flight_fetch,  ///< the provider's call has been entered
+  decided_fetch,    ///< the outcome is known, the proof is not
   leased_publish,
   in_flight_publish,
   decided_publish,
@@ -74,7 +75,11 @@ enum class abort_point : std::uint8_t {
 class request_run {
  public:
   request_run(run_context& run, instance& on, std::size_t index)
-      : run_{run}, on_{on}, index_{index}, work_{run.plan.work.requests[index]}, tpb_{run.plan.tokens_per_block} {
+      : run_{run},
+        on_{on},
+        index_{index},
+        work_{run.plan.work.requests[index]},
+        tpb_{run.plan.tokens_per_block} {
     const auto die = mix64(run.plan.seed ^ mix64(index + 0x9e3779b97f4a7c15u));
     if (static_cast<double>(die >> 11) * 0x1.0p-53 < run.plan.abort)
       abort_ = static_cast<abort_point>(1 + mix64(die) % 6);
@@ -136,7 +141,8 @@ result<void> request_run::prepare() {
   auto& ids = spec.prompt.ids;
   ids.resize(static_cast<std::size_t>(block_count(work_.input_tokens + tpb_ - 1) * tpb_));
   for (std::size_t b = 0; b < work_.blocks.size(); ++b)
-    block_tokens(work_.blocks[b], std::span{ids}.subspan(b * static_cast<std::size_t>(tpb_), static_cast<std::size_t>(tpb_)));
+    block_tokens(work_.blocks[b],
+                 std::span{ids}.subspan(b * static_cast<std::size_t>(tpb_), static_cast<std::size_t>(tpb_)));
   ids.resize(work_.input_tokens);
   const auto keys = block_keys(root_key(spec.scope), spec.prompt, tpb_);
   if (!keys) return tl::unexpected{keys.error()};
@@ -152,16 +158,16 @@ result<void> request_run::prepare() {
 
 bool request_run::lend(direction way, segment& s) {
   const auto state = s.state;
-  const auto lease = on_.lender
-                         ->lend(way, info_.request, s.range,
-                                {.ready =
-                                     [state](lease_id, std::shared_ptr<const region_view> view) {
-                                       state->set([&](watch& w) { w.view = std::move(view); });
-                                     },
-                                 .failed = [state](lease_id, const error& e) {
-                                   state->set([&](watch& w) { w.lease_failed = e; });
-                                 }})
-                         .get();
+  const auto lease =
+      on_.lender
+          ->lend(way, info_.request, s.range,
+                 {.ready =
+                      [state](lease_id, std::shared_ptr<const region_view> view) {
+                        state->set([&](watch& w) { w.view = std::move(view); });
+                      },
+                  .failed = [state](lease_id,
+                                    const error& e) { state->set([&](watch& w) { w.lease_failed = e; }); }})
+          .get();
   if (!lease) return fell(lease.error(), "lend");
   s.lease = *lease;
   if (!state->wait(run_, [](const watch& w) { return w.view != nullptr || w.lease_failed; })) {
@@ -179,29 +185,30 @@ bool request_run::submit(direction way, segment& s) {
   ++run_.open;
   const auto op =
       on_.lender
-          ->submit(way, s.lease, info_.request, run_.plan.timeout,
-                   {.outcome =
-                        [state](const operation_outcome& o) { state->set([&](watch& w) { w.value = o.value; }); },
-                    .released =
-                        [state, &run = run_](const operation_released& r) {
-                          run.latencies.add(r.times);
-                          --run.open;
-                          state->set([](watch& w) { w.released = true; });
-                        },
-                    .retained =
-                        [state, &run = run_, on = &on_](const operation_retained& r) {
-                          if (r.final) {
-                            ++run.kept;
-                            --run.open;
-                            return state->set([](watch& w) { w.final = true; });
-                          }
-                          ++run.retained;
-                          if (std::exchange(state->retried, true)) return;
-                          // Disputed evidence is retried once, after a quarter of the timeout.
-                          run.timer.post_after(run.plan.timeout.value() / 4, [on, op_id = r.operation] {
-                            if (!on->lender->fatal()) static_cast<void>(on->lender->retry_proof(op_id));
-                          });
-                        }})
+          ->submit(
+              way, s.lease, info_.request, run_.plan.timeout,
+              {.outcome =
+                   [state](const operation_outcome& o) { state->set([&](watch& w) { w.value = o.value; }); },
+               .released =
+                   [state, &run = run_](const operation_released& r) {
+                     run.latencies.add(r.times);
+                     --run.open;
+                     state->set([](watch& w) { w.released = true; });
+                   },
+               .retained =
+                   [state, &run = run_, on = &on_](const operation_retained& r) {
+                     if (r.final) {
+                       ++run.kept;
+                       --run.open;
+                       return state->set([](watch& w) { w.final = true; });
+                     }
+                     ++run.retained;
+                     if (std::exchange(state->retried, true)) return;
+                     // Disputed evidence is retried once, after a quarter of the timeout.
+                     run.timer.post_after(run.plan.timeout.value() / 4, [on, op_id = r.operation] {
+                       if (!on->lender->fatal()) static_cast<void>(on->lender->retry_proof(op_id));
+                     });
+                   }})
           .get();
   if (!op) {
     --run_.open;
@@ -230,7 +237,8 @@ bool request_run::start(direction way, segment& s, abort_point leased, abort_poi
       const std::lock_guard lock{s.state->mutex};
       return s.state->value.has_value();
     };
-    while (submitted && !run_.stop && !on_.gates->entered(first, std::chrono::milliseconds{1}) && !decided()) {
+    while (submitted && !run_.stop && !on_.gates->entered(first, std::chrono::milliseconds{1}) &&
+           !decided()) {
     }
     if (submitted) {
       static_cast<void>(on_.lender->cancel(s.operation).get());
@@ -252,8 +260,8 @@ bool request_run::start(direction way, segment& s, abort_point leased, abort_poi
 void request_run::note(direction way, const segment& s) {
   const auto units = static_cast<std::size_t>(block_count(s.range.end - s.range.start));
   run_.count_outcome(*s.state->value, units);
-  run_.outcomes_of[index_] +=
-      fmt::format("{} [{}, {}): {}; ", to_string(way), s.range.start, s.range.end, to_string(*s.state->value));
+  run_.outcomes_of[index_] += fmt::format("{} [{}, {}): {}; ", to_string(way), s.range.start, s.range.end,
+                                          to_string(*s.state->value));
 }
 
 void request_run::verify(const segment& s, const std::set<bytes>& served) {

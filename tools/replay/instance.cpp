@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view scope = "kvlease-replay";
 }  // namespace
 
-result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, const std::shared_ptr<memory_store>& store,
+result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
+                                                const std::shared_ptr<memory_store>& store,
                                                 std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal) {
   auto made = std::make_unique<instance>();
@@ -22,7 +23,8 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, const s
   if (!pages) return tl::unexpected{pages.error()};
   paged_manager_options m;
   m.tokens_per_block = plan.tokens_per_block;
-  m.pool_groups = {{static_cast<std::int64_t>(plan.block_bytes), static_cast<std::int64_t>(plan.pool_blocks)}};
+  m.pool_groups = {
+      {static_cast<std::int64_t>(plan.block_bytes), static_cast<std::int64_t>(plan.pool_blocks)}};
   m.layer_groups = {{.pool_group = 0, .layers = {0}}};
   m.reuse = plan.local_reuse;
   auto manager = paged_manager::make(std::move(m), {*pages});
@@ -46,7 +48,8 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, const s
     auto faults = plan.faults;
     faults.seed += number;  // instances are struck differently
     // Inside the call while requests run one by one: then a run repeats, whatever the machine's timing.
-    auto inner = std::make_shared<memory_provider>(store, context, memory_options{.background = plan.concurrency > 1});
+    auto inner =
+        std::make_shared<memory_provider>(store, context, memory_options{.background = plan.concurrency > 1});
     raw->faults = std::make_shared<fault_provider>(std::move(inner), faults, context);
     return gate(raw->faults, raw->gates);
   };

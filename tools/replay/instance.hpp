@@ -47,7 +47,8 @@ struct instance {
 };
 
 /// Errors: as runtime::start. `on_fatal` is called on a thread of the instance's own.
-result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, const std::shared_ptr<memory_store>& store,
+result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
+                                                const std::shared_ptr<memory_store>& store,
                                                 std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal);
 

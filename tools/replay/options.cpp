@@ -1,8 +1,9 @@
 #include "tools/replay/options.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <fmt/format.h>
 #include <string_view>
 
 #include "tools/replay/generate.hpp"
@@ -62,7 +63,8 @@ result<std::chrono::duration<double>> parse_duration(const std::string& text) {
   const std::string_view unit{rest, static_cast<std::size_t>(end - rest)};
   const double scale = unit == "s" ? 1 : unit == "ms" ? 1e-3 : unit == "us" ? 1e-6 : unit == "m" ? 60 : 0;
   if (problem != std::errc{} || scale == 0)
-    return fail(errc::invalid, fmt::format("'{}' is no duration: a number and us, ms, s or m, such as 200ms", text));
+    return fail(errc::invalid,
+                fmt::format("'{}' is no duration: a number and us, ms, s or m, such as 200ms", text));
   return std::chrono::duration<double>{value * scale};
 }
 
@@ -86,15 +88,16 @@ result<replay_plan> plan_replay(const replay_options& o) {
   auto work = get_trace(o);
   if (!work) return tl::unexpected{work.error()};
   if (o.tokens_per_block && *o.tokens_per_block != work->tokens_per_block)
-    return fail(errc::invalid, fmt::format("--tokens-per-block is {}, must be the trace's {}", *o.tokens_per_block,
-                                           work->tokens_per_block));
+    return fail(errc::invalid, fmt::format("--tokens-per-block is {}, must be the trace's {}",
+                                           *o.tokens_per_block, work->tokens_per_block));
   const auto most = longest(*work);
   const auto at_once = (o.concurrency + o.instances - 1) / o.instances;
   const auto pool = o.pool_blocks.value_or(std::max(most, std::min(most * at_once, std::size_t{8192})));
   if (pool < most)
-    return fail(errc::invalid, fmt::format("--pool-blocks is {}, must be at least the {} blocks of the longest "
-                                           "request",
-                                           pool, most));
+    return fail(errc::invalid,
+                fmt::format("--pool-blocks is {}, must be at least the {} blocks of the longest "
+                            "request",
+                            pool, most));
   if (const auto ok = in_range<std::size_t>("pool-blocks", pool, 1, std::size_t{1} << 30); !ok)
     return tl::unexpected{ok.error()};
   const auto tokens_per_block = work->tokens_per_block;

@@ -1,8 +1,9 @@
 #include "tools/replay/replay.hpp"
 
-#include <chrono>
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+
+#include <chrono>
 #include <thread>
 
 #include "tools/replay/driver.hpp"
@@ -39,8 +40,7 @@ void run_all(run_context& run, std::vector<std::unique_ptr<instance>>& instances
 /// decide within two timeouts.
 void drain(run_context& run) {
   const auto give_up = steady::now() + 3 * run.plan.timeout.value() + std::chrono::seconds{5};
-  while (run.open > 0 && steady::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::microseconds{200});
+  while (run.open > 0 && steady::now() < give_up) std::this_thread::sleep_for(std::chrono::microseconds{200});
 }
 
 void add_instance(report& r, instance& i) {

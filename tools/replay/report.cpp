@@ -1,8 +1,9 @@
 #include "tools/replay/report.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+
+#include <algorithm>
 
 namespace kvlease::replay {
 
@@ -11,7 +12,9 @@ namespace {
 quantiles quantiles_of(std::vector<double>& samples) {
   if (samples.empty()) return {};
   std::ranges::sort(samples);
-  const auto at = [&](double q) { return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1))]; };
+  const auto at = [&](double q) {
+    return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1))];
+  };
   return {at(0.5), at(0.99), samples.size()};
 }
 
@@ -30,7 +33,7 @@ void count(outcome_counts& counts, const outcome& value, std::size_t units) {
     const auto served = ok->served().size();
     ++(served == units ? counts.delivered : served == 0 ? counts.miss : counts.partial);
   } else if (const auto* bad = std::get_if<failed>(&value)) {
-    ++(bad->reason() == "transfer timeout"                        ? counts.timeout
+    ++(bad->reason() == "transfer timeout"                  ? counts.timeout
        : bad->reason().starts_with("submission rejected: ") ? counts.rejected
                                                             : counts.failed);
   } else {
@@ -111,18 +114,22 @@ void print(const report& r, std::ostream& out) {
   const auto line = [&out](const char* what, const std::string& value) {
     fmt::print(out, "  {:<18} {}\n", what, value);
   };
-  const auto latency = [](const quantiles& q) { return fmt::format("p50 {:.0f} us, p99 {:.0f} us", q.p50_us, q.p99_us); };
+  const auto latency = [](const quantiles& q) {
+    return fmt::format("p50 {:.0f} us, p99 {:.0f} us", q.p50_us, q.p99_us);
+  };
   constexpr double mib = 1024.0 * 1024.0;
   fmt::print(out, "replay of {} over {}\n", r.trace_source, r.backend);
-  line("requests", fmt::format("{}{}{}", r.requests, r.aborted > 0 ? fmt::format(", {} aborted", r.aborted) : "",
-                               r.not_run > 0 ? fmt::format(", {} not run", r.not_run) : ""));
+  line("requests",
+       fmt::format("{}{}{}", r.requests, r.aborted > 0 ? fmt::format(", {} aborted", r.aborted) : "",
+                   r.not_run > 0 ? fmt::format(", {} not run", r.not_run) : ""));
   line("blocks", fmt::format("{} referenced; {} fetched (a cache that never forgets: {}), {} reused locally, "
                              "{} published",
                              r.block_refs, r.fetched_blocks, r.oracle_hit_blocks, r.local_hit_blocks,
                              r.published_blocks));
-  line("outcomes", fmt::format("{} delivered, {} partial, {} miss, {} failed, {} cancelled, {} timeout, {} rejected",
-                               r.outcomes.delivered, r.outcomes.partial, r.outcomes.miss, r.outcomes.failed,
-                               r.outcomes.cancelled, r.outcomes.timeout, r.outcomes.rejected));
+  line("outcomes",
+       fmt::format("{} delivered, {} partial, {} miss, {} failed, {} cancelled, {} timeout, {} rejected",
+                   r.outcomes.delivered, r.outcomes.partial, r.outcomes.miss, r.outcomes.failed,
+                   r.outcomes.cancelled, r.outcomes.timeout, r.outcomes.rejected));
   std::string struck;
   for (std::size_t k = 0; k < fault_kind_count; ++k)
     if (r.faults_asked[k])
@@ -131,8 +138,9 @@ void print(const report& r, std::ostream& out) {
   line("faults struck", struck.empty() ? "none asked for" : struck);
   line("slots", fmt::format("{} in all: {} free, {} lent, {} awaiting proof, {} quarantined", r.slots.total,
                             r.slots.free, r.slots.lent, r.slots.awaiting_proof, r.slots.quarantined));
-  line("safety", fmt::format("{} wrong blocks, {} exposure bytes, slots {}, {} operations open", r.wrong_blocks,
-                             r.exposure_bytes, r.slots_conserved ? "conserved" : "NOT CONSERVED", r.operations_open));
+  line("safety",
+       fmt::format("{} wrong blocks, {} exposure bytes, slots {}, {} operations open", r.wrong_blocks,
+                   r.exposure_bytes, r.slots_conserved ? "conserved" : "NOT CONSERVED", r.operations_open));
   line("moved", fmt::format("{:.1f} MiB in, {:.1f} MiB out", static_cast<double>(r.bytes_fetched) / mib,
                             static_cast<double>(r.bytes_published) / mib));
   line("time", fmt::format("{:.2f} s, {} operations, {:.0f} a second", r.seconds, r.operations,

@@ -50,7 +50,7 @@ struct report {
   std::uint64_t local_hit_blocks = 0;  ///< reused from the instance's own pages
   std::uint64_t aborted = 0;           ///< requests
   outcome_counts outcomes;
-  std::uint64_t not_run = 0;  ///< requests, after fatal
+  std::uint64_t not_run = 0;     ///< requests, after fatal
   std::uint64_t not_leased = 0;  ///< leases that came back failed
   std::array<std::uint64_t, fault_kind_count> faults_struck{};
   std::array<bool, fault_kind_count> faults_asked{};
@@ -62,7 +62,7 @@ struct report {
   std::uint64_t operations_open = 0;
   bool fatal = false;
   std::string fatal_reason;
-  bool stopped = true;  ///< every runtime shut down in order (not asked for after fatal)
+  bool stopped = true;                ///< every runtime shut down in order (not asked for after fatal)
   std::vector<std::string> problems;  ///< what should not have happened, in words
   double seconds = 0;
   std::uint64_t operations = 0;

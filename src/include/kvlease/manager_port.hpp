@@ -26,16 +26,16 @@ struct pool_group_layout {
 
 /// Layers that are cached alike; full attention.
 struct layer_group_layout {
-  std::int64_t pool_group = 0;          ///< index into pool_groups
-  std::vector<std::uint32_t> layers;    ///< global layer ids
-  shard share{1, 0};                    ///< which share of the content this rank holds (scenarios 6.4)
+  std::int64_t pool_group = 0;        ///< index into pool_groups
+  std::vector<std::uint32_t> layers;  ///< global layer ids
+  shard share{1, 0};                  ///< which share of the content this rank holds (scenarios 6.4)
 };
 
 struct manager_layout {
   std::int64_t tokens_per_block = 0;
   std::vector<pool_group_layout> pool_groups;
   std::vector<layer_group_layout> layer_groups;
-  std::vector<std::byte> layout_id;     ///< scenarios 6.6
+  std::vector<std::byte> layout_id;  ///< scenarios 6.6
 };
 
 struct request_spec {
@@ -46,9 +46,9 @@ struct request_spec {
 struct page_counts {
   std::int64_t total = 0;
   std::int64_t free = 0;
-  std::int64_t held = 0;     ///< by requests
-  std::int64_t cached = 0;   ///< reusable, referenced by nobody: may be evicted
-  std::int64_t pinned = 0;   ///< freed by their request, but a copy may still touch them
+  std::int64_t held = 0;    ///< by requests
+  std::int64_t cached = 0;  ///< reusable, referenced by nobody: may be evicted
+  std::int64_t pinned = 0;  ///< freed by their request, but a copy may still touch them
   friend bool operator==(const page_counts&, const page_counts&) = default;
 };
 

@@ -75,7 +75,8 @@ class runtime {
  public:
   /// Allocates staging, opens the provider, registers every part. Errors: invalid, no_memory, provider.
   static result<std::unique_ptr<runtime>> start(runtime_options options);
-  /// Waits two seconds for evidence and returns within 4.5 s, whatever is stuck; what can't be proven to be out of use is left mapped, and reported on stderr.
+  /// Waits two seconds for evidence and returns within 4.5 s, whatever is stuck; what can't be proven to be
+  /// out of use is left mapped, and reported on stderr.
   ~runtime();
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
@@ -86,10 +87,12 @@ class runtime {
   answer_of<request_info> grow(request_id request, std::int64_t end);
   answer_of<request_info> commit(request_id request, std::int64_t end);
   answer_of<void> free(request_id request);
-  /// The engine's access to the whole blocks of `range`, on the manager's stream. `buffer` holds the rows back
-  /// to back, in the order of manager_port::rows.
-  answer_of<void> write_pages(request_id request, token_range range, std::shared_ptr<std::vector<std::byte>> buffer);
-  answer_of<void> read_pages(request_id request, token_range range, std::shared_ptr<std::vector<std::byte>> buffer);
+  /// The engine's access to the whole blocks of `range`, on the manager's stream. `buffer` holds the rows
+  /// back to back, in the order of manager_port::rows.
+  answer_of<void> write_pages(request_id request, token_range range,
+                              std::shared_ptr<std::vector<std::byte>> buffer);
+  answer_of<void> read_pages(request_id request, token_range range,
+                             std::shared_ptr<std::vector<std::byte>> buffer);
 
   // ---- leases (the lender's)
   answer_of<lease_id> lend(direction way, request_id request, token_range range, lease_events events,
