@@ -198,9 +198,14 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
       [self](const report_request&) { return report(self); },
       [self](const start_submission& start) {
         ++self->state.submissions;
-        on_worker(self, [start](provider& service, ledger& roots, const backend_outlet& out) {
-          submit_job(service, roots, out, start);
-        });
+        try {
+          on_worker(self, [start](provider& service, ledger& roots, const backend_outlet& out) {
+            submit_job(service, roots, out, start);
+          });
+        } catch (...) {  // no worker took it, so nothing escaped
+          tell(self, self->state.peers->adapter,
+               submission_refused{start.operation, "no worker: " + what_was_thrown()});
+        }
       },
       [self](const cancel_attempt& c) {
         self->state.awaited.erase(c.operation);  // its outcome is decided

@@ -77,11 +77,31 @@ void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, 
 
 // ---- on the actor
 
+void on_answers(self_pointer self, const access_polled& polled);
+
+/// Posts a job that will answer `proofs`. One that can't be started leaves them disputed: nobody else would
+/// ever answer them.
+template <class Job>
+void start_job(self_pointer self, const proof_list& proofs, bool round, Job job) {
+  try {
+    self->state.config.workers->post(std::move(job));
+  } catch (...) {
+    access_polled lost;
+    lost.round = round;
+    const auto reason = "the proof can't be started: " + what_was_thrown();
+    for (const auto& [op, proof] : proofs)
+      lost.answers.push_back({op, proof, access_state::unproven, proof_source::terminal_status, reason});
+    on_answers(self, lost);
+  }
+}
+
 void start_round(self_pointer self) {
   auto& s = self->state;
-  proof_list proofs{s.in_flight.begin(), s.in_flight.end()};
-  s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(),
-                          proofs = std::move(proofs)] { poll_job(*service, *roots, out, proofs); });
+  const proof_list proofs{s.in_flight.begin(), s.in_flight.end()};
+  start_job(self, proofs, true,
+            [service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), proofs] {
+              poll_job(*service, *roots, out, proofs);
+            });
 }
 
 void collect(self_pointer self, const collect_proof& c) {
@@ -92,9 +112,10 @@ void collect(self_pointer self, const collect_proof& c) {
     if (s.schedule.wake()) start_round(self);
     return;
   }
-  s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c] {
-    quiesce_job(*service, *roots, out, c.operation, c.proof);
-  });
+  start_job(self, {{c.operation, c.proof}}, false,
+            [service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c] {
+              quiesce_job(*service, *roots, out, c.operation, c.proof);
+            });
 }
 
 void on_answers(self_pointer self, const access_polled& polled) {

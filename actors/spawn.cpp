@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "actors/adapter.hpp"
 #include "actors/backend.hpp"
 #include "actors/deadline_arbiter.hpp"
@@ -57,6 +59,12 @@ result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_l
 
 result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) {
   if (const auto supported = validate(s.profile); !supported) return tl::unexpected{supported.error()};
+  for (const auto& [name, missing] : {std::pair{"device", s.device == nullptr},
+                                      {"manager", s.manager == nullptr},
+                                      {"open_provider", !s.open_provider},
+                                      {"submit_workers", s.submit_workers == nullptr},
+                                      {"proof_workers", s.proof_workers == nullptr}})
+    if (missing) return fail(errc::invalid, fmt::format("runtime_setup.{} is missing", name));
   const auto& layout = s.manager->layout();
   auto roots = std::make_shared<ledger>();
   auto parts = allocate_parts(s, layout, *roots);

@@ -44,7 +44,6 @@ result<void> send_owner::submit(time_point now, participant who, std::shared_ptr
   }
   o->root = std::move(root);
   o->at = send_state::submitting;
-  ++o->revision;
   return {};
 }
 
@@ -55,7 +54,6 @@ result<void> send_owner::submitted(participant who, completion_query done) {
     return fail(errc::state, fmt::format("participant {} is {}, must be submitting", who, to_string(o->at)));
   o->done = std::move(done);
   o->at = send_state::submitted;
-  ++o->revision;
   return {};
 }
 
@@ -64,7 +62,6 @@ void send_owner::in_doubt(time_point now, participant who) {
   if (o == nullptr) return;
   if (o->at != send_state::submitting && o->at != send_state::submitted && o->at != send_state::in_doubt)
     return;
-  if (o->at != send_state::in_doubt) ++o->revision;
   o->at = send_state::in_doubt;
   clocks_.retain_unproven(now, owner_, o->claim, "backend quiescence unproven");
 }
@@ -83,7 +80,6 @@ bool send_owner::finish(time_point now, op& o) {
   o.at = send_state::backend_done;
   o.root = nullptr;
   o.done = nullptr;
-  ++o.revision;
   return true;
 }
 
@@ -94,20 +90,18 @@ bool send_owner::retire_done(time_point now, participant who) {
   if (o->at != send_state::submitted) return false;
   if (finish(now, *o)) return true;
   o->at = send_state::in_doubt;
-  ++o->revision;
   return false;
 }
 
-std::optional<send_owner::question> send_owner::ask(participant who) const {
+std::optional<send_owner::completion_query> send_owner::ask(participant who) const {
   const auto it = ops_.find(who);
   if (it == ops_.end() || it->second.at != send_state::in_doubt || !it->second.done) return std::nullopt;
-  return question{it->second.done, it->second.revision};
+  return it->second.done;
 }
 
-bool send_owner::answered(time_point now, participant who, const question& asked, bool done) {
+bool send_owner::answered(time_point now, participant who, bool done) {
   auto* o = find(who);
-  if (o == nullptr || o->at != send_state::in_doubt || o->revision != asked.revision) return false;
-  return done && finish(now, *o);
+  return done && o != nullptr && o->at == send_state::in_doubt && finish(now, *o);
 }
 
 bool send_owner::poll_in_doubt(time_point now, participant who) {
@@ -115,11 +109,11 @@ bool send_owner::poll_in_doubt(time_point now, participant who) {
   if (!asked) return false;
   bool done = false;
   try {
-    done = asked->query();
+    done = (*asked)();
   } catch (...) {
     return false;
   }
-  return answered(now, who, *asked, done);
+  return answered(now, who, done);
 }
 
 bool send_owner::drained(time_point now) {

@@ -58,13 +58,9 @@ class send_owner {
   bool retire_done(time_point now, participant who);
   /// What to ask about an operation in doubt. The asking may block: it happens outside this object, and the
   /// answer counts at the time that it comes back.
-  struct question {
-    completion_query query;
-    std::uint64_t revision = 0;
-  };
-  std::optional<question> ask(participant who) const;
-  /// True: the operation's roots are dropped. False when it has changed since the question.
-  bool answered(time_point now, participant who, const question& asked, bool done);
+  std::optional<completion_query> ask(participant who) const;
+  /// True: the operation's roots are dropped. False unless it is in doubt still.
+  bool answered(time_point now, participant who, bool done);
   /// Both in one, for a query that takes no time. What it throws is no proof.
   bool poll_in_doubt(time_point now, participant who);
 
@@ -77,7 +73,6 @@ class send_owner {
     send_state at = send_state::admitted;
     std::shared_ptr<void> root;
     completion_query done;
-    std::uint64_t revision = 0;
   };
   op* find(participant who);
   bool finish(time_point now, op& o);

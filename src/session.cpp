@@ -151,9 +151,9 @@ void send_session::backend_failed(time_point now, piece_id piece, const std::str
   fail(now, reason);
 }
 
-bool send_session::answered(time_point now, piece_id piece, const send_owner::question& asked, bool done) {
+bool send_session::answered(time_point now, piece_id piece, bool done) {
   catch_up(now);
-  if (!owner_.answered(now, piece.value, asked, done)) return false;
+  if (!owner_.answered(now, piece.value, done)) return false;
   tell_over(piece, true);
   return true;
 }
@@ -243,7 +243,7 @@ bool receive_session::begin_publication(time_point now) {
   std::vector<receive_owner*> together;
   for (auto& [claim, d] : destinations_)
     if (!d.owner.begun()) together.push_back(&d.owner);
-  if (!withdrawn_ && receive_owner::begin_publication(now, together)) return true;
+  if (receive_owner::begin_publication(now, together)) return true;
   end(now, failed{"admission is closed"}, "failed");
   withdraw(now);
   return false;

@@ -157,8 +157,8 @@ class send_session final : public session {
   /// Submission, wait or transfer failed, without proof: failed and in doubt. Repeatable.
   void backend_failed(time_point now, piece_id piece, const std::string& reason);
   /// As send_owner: the question is asked outside.
-  std::optional<send_owner::question> ask(piece_id piece) const { return owner_.ask(piece.value); }
-  bool answered(time_point now, piece_id piece, const send_owner::question& asked, bool done);
+  std::optional<send_owner::completion_query> ask(piece_id piece) const { return owner_.ask(piece.value); }
+  bool answered(time_point now, piece_id piece, bool done);
 
   bool drained(time_point now) override;
   std::optional<send_state> state(piece_id piece) const { return owner_.state(piece.value); }

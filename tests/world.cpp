@@ -33,6 +33,10 @@ class scheduled_executor final : public executor {
         })} {}
 
   void post(std::function<void()> job) override {
+    if (refuse > 0) {
+      --refuse;
+      throw std::runtime_error{"no thread"};
+    }
     if (hold) return held.push_back(std::move(job));
     caf::anon_send(worker_, job_message{std::make_shared<std::function<void()>>(std::move(job))});
   }
@@ -50,6 +54,7 @@ class scheduled_executor final : public executor {
   }
 
   bool hold = false;
+  int refuse = 0;  ///< posts to come that throw
   std::deque<std::function<void()>> held;
 
  private:
@@ -405,6 +410,11 @@ void world::hold_workers(bool submit, bool proof) {
   set(*in().submit_workers, submit);
   set(*in().proof_workers, proof);
   in().settle();
+}
+
+void world::refuse_jobs(int submit, int proof) {
+  in().submit_workers->refuse = submit;
+  in().proof_workers->refuse = proof;
 }
 
 bool world::run_one_submit_job() {

@@ -129,6 +129,8 @@ class world {
   const std::vector<part>& parts() const;
   /// Jobs for workers wait while true: a provider that is stuck in a call (or too few workers).
   void hold_workers(bool submit, bool proof);
+  /// So many posts to the workers throw: there is no thread to be had.
+  void refuse_jobs(int submit, int proof);
   /// Runs one held job of the submit workers; false when none is held.
   bool run_one_submit_job();
   void kill(actor_kind kind);

@@ -1,9 +1,6 @@
 // Scenarios 7.C (SL): the lifetime of what an operation holds. A case a row, named by its id. SL-32 to SL-38,
 // the rows of the cancel extension: lifetime_cancel_test.cpp.
-// Not here, because the row has no counterpart:
-//   SL-15  C++ has no truth but true; `unproven` and false are SL-14
-//   SL-17  proofs start no thread: they are posted to workers that exist, and a post can't fail
-//   SL-29  a submission names no backend: a runtime has the one that its registrations are with
+// Rows that C++'s types or the construction of a runtime answer: lifetime_rest_test.cpp.
 #include <doctest/doctest.h>
 
 #include "tests/actors/one_operation.hpp"

@@ -142,7 +142,7 @@ TEST_CASE("RD-09 a blocked backend call delays no expiry, and its roots are kept
     REQUIRE(s->submit(at(10), piece, std::move(root)));
     send_owner::completion_query query = [kept = std::move(status)] { return *kept == 2; };
     if (blocked != "submit") REQUIRE(s->submitted(at(10), piece, std::exchange(query, nullptr)));
-    std::optional<send_owner::question> asked;
+    std::optional<send_owner::completion_query> asked;
     if (blocked == "query") {
       s->backend_failed(at(10), piece, "broke");
       asked = s->ask(piece);
@@ -156,7 +156,7 @@ TEST_CASE("RD-09 a blocked backend call delays no expiry, and its roots are kept
     // Now the call comes back, with the best of news.
     if (blocked == "submit") REQUIRE(s->submitted(at(16), piece, std::move(query)));
     if (asked)
-      CHECK_FALSE(s->answered(at(16), piece, *asked, asked->query()));
+      CHECK_FALSE(s->answered(at(16), piece, (*asked)()));
     else
       CHECK_FALSE(s->backend_done(at(16), piece));
     CHECK_FALSE(request_root.expired());
@@ -287,6 +287,7 @@ TEST_CASE("RD-16 a send session that has sent all pieces has no clock any more")
   CHECK_FALSE(s->outcome().has_value());
   CHECK(s->backend_done(at(12), aux));
   b.advance(100);
+  s->cancel(at(100), cancelled_by::local);  // too late for that
   CHECK(s->outcome() == done_well);
   CHECK(b.clocks.is_complete(at(100), s->id()));
   CHECK_FALSE(b.drain(*s).has_value());
@@ -461,4 +462,25 @@ TEST_CASE("send session: what it refuses") {
   CHECK(b.count<piece_over>(10) == 1);
   CHECK(s->outcome() == session_outcome{failed{"a piece was not submitted"}});
   CHECK(s->close(at(10)));
+}
+
+TEST_CASE("session table: another owner's fatal decides what has no outcome yet, and stays in the way") {
+  for (const bool open : {false, true}) {
+    CAPTURE(open);
+    bench b;
+    const auto s = b.open();
+    if (!open) {
+      s->cancel(at(10), cancelled_by::local);
+      CHECK(s->close(at(10)));
+    }
+    const auto other =
+        *b.clocks.create_owner(at(10), request_id{8}, direction::fetch, *transfer_timeout::make(5s));
+    REQUIRE(b.clocks.expose(at(10), other, {piece_id{99}}));
+    b.clocks.request_drain(at(10), other, "peer lost");
+    CHECK(b.count<fatal_record>(15) == 1);
+    CHECK(s->outcome() == (open ? session_outcome{failed{"fatal: peer lost"}}
+                                : session_outcome{cancelled{cancelled_by::local}}));
+    test::check_refused(b.table->shutdown(at(15)), errc::state, "fatal");
+    CHECK(b.count<may_deregister>(15) == 0);
+  }
 }
