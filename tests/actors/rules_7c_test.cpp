@@ -120,6 +120,8 @@ class hosted {
 
 using kinds = std::set<actor_kind>;
 
+// Measured: alone on the machine.
+TEST_SUITE_BEGIN("serial");
 TEST_CASE("F6 a provider stuck for ever in any call: every actor answers within 10 ms, p99 of 1,000 asks") {
   for (const auto where : {call::submit, call::poll, call::poll_access, call::quiesce, call::cancel}) {
     CAPTURE(static_cast<int>(where));
@@ -145,6 +147,8 @@ TEST_CASE("F6 a provider stuck for ever in any call: every actor answers within 
     h.held->open();
   }
 }
+
+TEST_SUITE_END();
 
 const broken_by on_the_actor{mutation::jobs_run_inline, "7.2 no actor *"};
 

@@ -272,7 +272,7 @@ void either_first(bool outcome_first) {
 TEST_CASE("BC-24 the outcome first, then the end of access") { either_first(true); }
 TEST_CASE("BC-25 the end of access first, then the outcome") { either_first(false); }
 
-TEST_CASE("1.14 request_cancel works on any attempt") {
+TEST_CASE("scenarios 1.14 request_cancel works on any attempt") {
   local_store s;
   const auto a = s.fetch(both());
   CHECK(request_cancel(*a) == cancel_disposition::unsupported);

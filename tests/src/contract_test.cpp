@@ -35,7 +35,7 @@ TEST_CASE("BC-04 negative coordinate: both") {
                 "negative local coordinate");
 }
 
-TEST_CASE("1.1 zero coordinates and any name are let through") {
+TEST_CASE("scenarios 1.1 zero coordinates and any name are let through") {
   CHECK(unit_of("", 0, 0).name().empty());
   const auto odd = "\0\xff\0"s;
   CHECK(unit_of(odd, 1, 2).name() == odd);
@@ -150,7 +150,7 @@ TEST_CASE("BC-11 explicit markers: a unit's fields are named") {
 
 // ---- outcomes and texts
 
-TEST_CASE("1.6 an outcome is one of three") {
+TEST_CASE("scenarios 1.6 an outcome is one of three") {
   static_assert(std::variant_size_v<outcome> == 3);
   static_assert(!std::is_default_constructible_v<outcome>);
   CHECK(delivered{{"a"}} == delivered{{"a"}});
@@ -159,7 +159,7 @@ TEST_CASE("1.6 an outcome is one of three") {
   CHECK(outcome{cancelled{cancelled_by::local}} != outcome{cancelled{cancelled_by::peer}});
 }
 
-TEST_CASE("1.6 the texts of outcomes; a miss is neither a failure nor a delivery") {
+TEST_CASE("scenarios 1.6 the texts of outcomes; a miss is neither a failure nor a delivery") {
   CHECK(to_string(outcome{delivered{{"a", "b", "c"}}}) == "delivered(3)");
   CHECK(to_string(outcome{delivered{{}}}) == "miss");
   CHECK(to_string(outcome{failed{"link down"}}) == "failed(link down)");
@@ -167,7 +167,7 @@ TEST_CASE("1.6 the texts of outcomes; a miss is neither a failure nor a delivery
   CHECK(to_string(outcome{cancelled{cancelled_by::peer}}) == "cancelled(peer)");
 }
 
-TEST_CASE("1.6 every enumerator has its name, and a foreign value has none") {
+TEST_CASE("scenarios 1.6 every enumerator has its name, and a foreign value has none") {
   CHECK(to_string(access_state::running) == "running");
   CHECK(to_string(access_state::unproven) == "unproven");
   CHECK(to_string(proof_source::terminal_status) == "terminal_status");

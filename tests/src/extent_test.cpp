@@ -311,12 +311,12 @@ concept serves = requires(const region_view& v, const Served& s) {
   served_masks(v, s);
 };
 
-TEST_CASE("2.4 served is a set of byte strings") {
+TEST_CASE("scenarios 2.4 served is a set of byte strings") {
   static_assert(serves<std::set<bytes>>);
   static_assert(!serves<std::vector<bytes>> && !serves<std::set<int>> && !serves<bytes>);
 }
 
-TEST_CASE("2.3 the checks come in order: parts, their overlap, then run by run") {
+TEST_CASE("scenarios 2.3 the checks come in order: parts, their overlap, then run by run") {
   mapping m;
   m.names = {name_a, name_a};
   m.check_refused("share a name");
@@ -334,7 +334,7 @@ TEST_CASE("2.3 the checks come in order: parts, their overlap, then run by run")
   m.check_refused("staging part 1");
 }
 
-TEST_CASE("2.3 a lease of 100,000 rows is mapped both ways in far less than quadratic time") {
+TEST_CASE("scenarios 2.3 a lease of 100,000 rows is mapped both ways in far less than quadratic time") {
   constexpr std::int64_t n = 100'000;
   std::vector<part> parts{{.name = "p", .address = 4096, .nbytes = n * 16, .slot_bytes = 16, .slots = n}};
   std::vector<bytes> names;

@@ -292,7 +292,7 @@ TEST_CASE("LY-13 sizes must be positive") {
   refused([](cache_layout& l) { l.pool_groups[1].slot_bytes = {int64_max, 1}; }, "2^63 bytes or more");
 }
 
-TEST_CASE("6.6 the document is ASCII: roles that are not, or are empty, are refused") {
+TEST_CASE("scenarios 6.6 the document is ASCII: roles that are not, or are empty, are refused") {
   for (const char* role : {"", "sc\xc3\xa4le", "a\nb", "\x7f"})
     refused([role](cache_layout& l) { l.buffers[0].role = role; }, "role must be printable ASCII");
   CHECK(contains(document(first_buffer([](cache_buffer& b) { b.role = "a \"b\" ~"; })),

@@ -203,7 +203,7 @@ TEST_CASE("NM-19 a shard is missing") {
   CHECK(refusal("s", "l", {{0}}, {{1, 0}, {1, 0}}) == "2 shards for 1 layer groups, must be one each");
 }
 
-TEST_CASE("6.3 the canonical order: lowest layer, then local index, groups without layers last") {
+TEST_CASE("scenarios 6.3 the canonical order: lowest layer, then local index, groups without layers last") {
   const auto order = [](const layer_lists& layers) {
     const auto id = make("s", "l", layers, shards(layers.size()));
     std::vector<int> out;
@@ -218,7 +218,7 @@ TEST_CASE("6.3 the canonical order: lowest layer, then local index, groups witho
   CHECK(refusal("s", "l", layer_lists(65536), shards(65536)) == "65536 layer groups, must be at most 65535");
 }
 
-TEST_CASE("6.5 a short layout id makes a short part name, and places sort as numbers") {
+TEST_CASE("scenarios 6.5 a short layout id makes a short part name, and places sort as numbers") {
   CHECK(make("s", "ab", layer_lists(11), shards(11)).part_name(groups{10, 9, 2, 10}) == "6162:lg2+9+10");
 }
 

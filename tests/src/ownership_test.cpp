@@ -200,7 +200,7 @@ TEST_CASE("LB-10 receive ambiguity") {
   CHECK(b.clocks.close(b.now, b.owner));
 }
 
-TEST_CASE("3.5 a receive owner's cohort: refusals and invalid evidence") {
+TEST_CASE("scenarios 3.5 a receive owner's cohort: refusals and invalid evidence") {
   binding_bench b;
   receive_owner r{b.clocks, b.owner, b.claims.next()};
   CHECK(r.seal(-1, {}, {}).error().code == errc::invalid);
@@ -237,7 +237,7 @@ TEST_CASE("3.5 a receive owner's cohort: refusals and invalid evidence") {
   CHECK(b.clocks.view(b.owner)->drain_started.has_value());
 }
 
-TEST_CASE("3.5 a receive owner drains by results, by quiescence, by abort or unpublished") {
+TEST_CASE("scenarios 3.5 a receive owner drains by results, by quiescence, by abort or unpublished") {
   binding_bench b;
   receive_owner r{b.clocks, b.owner, b.claims.next()};
   REQUIRE(r.seal(2, {1, 2}, {1, 2, 3}));

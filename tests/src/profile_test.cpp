@@ -154,7 +154,7 @@ TEST_CASE("SM-40 profile: features: unknown-feature") {
   check_field(p, "extra_features", "{unknown-feature}");
 }
 
-TEST_CASE("2.2 the first violation in the order of the fields is the one that is named") {
+TEST_CASE("scenarios 2.2 the first violation in the order of the fields is the one that is named") {
   shared_runtime_profile p{};  // every field that can be wrong is
   p.extra_features = {"x"};
   const auto good = golden();
@@ -178,7 +178,7 @@ TEST_CASE("2.2 the first violation in the order of the fields is the one that is
   CHECK(validate(p));
 }
 
-TEST_CASE("2.2 four ranks, whole numbers; features in a set") {
+TEST_CASE("scenarios 2.2 four ranks, whole numbers; features in a set") {
   static_assert(std::tuple_size_v<decltype(shared_runtime_profile::parallelism)> == 4);
   static_assert(std::is_same_v<decltype(shared_runtime_profile::parallelism)::value_type, std::int64_t>);
   static_assert(std::is_same_v<decltype(shared_runtime_profile::committed_whole_blocks), bool>);

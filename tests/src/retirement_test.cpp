@@ -348,7 +348,7 @@ TEST_CASE("RD-25 ambiguity after success starts a grace of its own") {
         lines{"granted", "delivered(1)", "authorised", "retained", "retained for good", "fatal"});
 }
 
-TEST_CASE("7.Q-8 close of a closed owner is refused after another's fatal") {
+TEST_CASE("Q-08 close of a closed owner is refused after another's fatal") {
   clocks r;
   const auto first = r.owner();
   const auto second = r.owner();
@@ -359,7 +359,7 @@ TEST_CASE("7.Q-8 close of a closed owner is refused after another's fatal") {
   CHECK_FALSE(r.close(at(15), first));
 }
 
-TEST_CASE("7.Q-9 settle of a claim that was never exposed") {
+TEST_CASE("Q-09 settle of a claim that was never exposed") {
   clocks r;
   const auto o = r.owner();
   CHECK(r.settle(at(10), o, a));
@@ -367,7 +367,7 @@ TEST_CASE("7.Q-9 settle of a claim that was never exposed") {
   CHECK(r.settle(at(10), o, a));
 }
 
-TEST_CASE("7.Q-10 an exposure of nothing starts the request clock") {
+TEST_CASE("Q-10 an exposure of nothing starts the request clock") {
   clocks r;
   const auto o = r.owner();
   CHECK(r.expose(at(10), o, {}));
@@ -378,7 +378,7 @@ TEST_CASE("7.Q-10 an exposure of nothing starts the request clock") {
   CHECK_FALSE(r.fatal().has_value());  // nothing is held
 }
 
-TEST_CASE("7.Q-11 complete_pieces after a latched timeout completes nothing") {
+TEST_CASE("Q-11 complete_pieces after a latched timeout completes nothing") {
   clocks r;
   const auto o = r.owner();
   REQUIRE(r.expose(at(10), o, {a}));
@@ -390,7 +390,7 @@ TEST_CASE("7.Q-11 complete_pieces after a latched timeout completes nothing") {
   CHECK(r.view(o)->drain_started == at(15));
 }
 
-TEST_CASE("7.Q-12 two owners that expire together make one event") {
+TEST_CASE("Q-12 two owners that expire together make one event") {
   clocks r;
   for (const auto claim : {a, b}) REQUIRE(r.expose(at(10), r.owner(), {claim}));
   r.advance(at(100));

@@ -131,7 +131,7 @@ TEST_CASE("LY-21 recurrent state: each rank's is its own") {
   CHECK(over(2, {state, replicated}) == own(2));
 }
 
-TEST_CASE("6.4 how a declared buffer splits") {
+TEST_CASE("scenarios 6.4 how a declared buffer splits") {
   const cache_buffer plain{.layer = 0, .role = "key"};
   cache_buffer same = plain;
   same.mapper = buffer_mapper::replicated;
@@ -145,7 +145,7 @@ TEST_CASE("6.4 how a declared buffer splits") {
   CHECK(split_of(plain, group_kind::state) == buffer_split::recurrent);
 }
 
-TEST_CASE("6.4 refused: ranks and heads out of range, in any kind of group") {
+TEST_CASE("scenarios 6.4 refused: ranks and heads out of range, in any kind of group") {
   for (const tensor_parallel& at :
        std::vector<tensor_parallel>{{0, 0}, {2, 2}, {2, -1}, {65536, 0}, {-1, -2}}) {
     check_refused(group_shard(at, buffers{replicated}), errc::invalid, "must be 0 <= rank < size <= 65535");

@@ -235,7 +235,7 @@ TEST_CASE("SZ-14 concurrency") {
 
 // ---- what cannot be sized
 
-TEST_CASE("5.3 sizes past 64 bits are refused, exact ones below are not") {
+TEST_CASE("scenarios 5.3 sizes past 64 bits are refused, exact ones below are not") {
   constexpr auto tokens = std::int64_t{1} << 50;
   const auto s = size_staging(layout_of(1, {full()}, 4096), fetches(tokens));
   REQUIRE(s);
@@ -252,13 +252,13 @@ TEST_CASE("5.3 sizes past 64 bits are refused, exact ones below are not") {
   CHECK(size_staging(layout_of(1, {window(INT64_MAX, INT64_MAX)}, 1), fetches(7))->rows == counts{7});
 }
 
-TEST_CASE("5.3 a layout without pages") {
+TEST_CASE("scenarios 5.3 a layout without pages") {
   check_refused(size_staging({32, {}, {}}, fetches(32)), errc::invalid, "no pages");
   check_refused(size_staging({32, {}, {4096}}, fetches(32)), errc::invalid, "no pages");
   check_refused(size_staging({32, {full()}, {0}}, fetches(32)), errc::invalid, "no pages");
 }
 
-TEST_CASE("5.3 a bad layout is refused, naming the field and its value") {
+TEST_CASE("scenarios 5.3 a bad layout is refused, naming the field and its value") {
   check_refused(size_staging({0, {full()}, {1}}, fetches(1)), errc::invalid, "tokens_per_block is 0");
   check_refused(size_staging({1, {{.pool_group = 1}}, {1}}, fetches(1)), errc::invalid, "pool_group is 1");
   check_refused(size_staging({1, {{.pool_group = -1}}, {1}}, fetches(1)), errc::invalid, "pool_group is -1");

@@ -336,7 +336,7 @@ TEST_CASE("7.10 grants and counts agree with a model slot by slot") {
   }
 }
 
-TEST_CASE("5.4 runs cost the same however many slots they have") {
+TEST_CASE("scenarios 5.4 runs cost the same however many slots they have") {
   slot_pool pool{{std::int64_t{1} << 60}};
   const auto all = grab(pool, {std::int64_t{1} << 60});
   REQUIRE(pool.give(all));

@@ -197,7 +197,7 @@ TEST_CASE("PS-20 staging_options: fractions are refused by the compiler") {
   static_assert(!options_take<double> && !options_take<float> && !options_take<std::string>);
 }
 
-TEST_CASE("5.1 readiness: empty means compute from 0") {
+TEST_CASE("scenarios 5.1 readiness: empty means compute from 0") {
   CHECK(readiness{.usable_until = 31, .restart_floor = 32}.empty());
   CHECK_FALSE(readiness{.usable_until = 32, .restart_floor = 32}.empty());
 }
