@@ -28,6 +28,7 @@ struct operation_entry {
   operation_times times;
   std::optional<cancel_disposition> cancel_answer;
   std::string cancel_error;
+  std::optional<route_id> along = {};
 };
 
 struct adapter_state {
@@ -64,7 +65,7 @@ struct effect_sender {
   void operator()(const op_effect::start_backend&) const {
     ++s().queued;
     if (is_down(actor_kind::backend)) return apply(self, op, op_event::backend_down{.token_withdrawn = true});
-    tell(self, s().peers->backend, start_submission{op, entry.way});
+    tell(self, s().peers->backend, start_submission{op, entry.way, entry.along});
   }
   void operator()(const op_effect::withdraw_submission&) const {
     const auto token = s().config->roots->token(op);
@@ -164,6 +165,9 @@ result<void> all_are_up(const adapter_state& s) {
 result<void> may_submit(const adapter_state& s, const submit& m) {
   if (m.way == direction::fetch ? !s.config->can_fetch : !s.config->can_publish)
     return fail(errc::unsupported, fmt::format("the provider does not {}", to_string(m.way)));
+  if (m.along && m.way == direction::publish)
+    return fail(errc::invalid,
+                "route " + to_string(*m.along) + " is given to a publish: only a fetch has a route");
   if (s.fatal) return fail(errc::state, "not accepting operations: the runtime is fatal");
   if (!s.registrations->accepting())
     return fail(errc::state, fmt::format("not accepting operations: {}", s.registrations->state_text()));
@@ -199,6 +203,7 @@ caf::result<operation_id> on_submit(self_pointer self, const submit& m) {
   }
   s.config->roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
   operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, m.owner, {}, std::nullopt, {}};
+  entry.along = m.along;
   entry.times.submitted = now_of(self);
   s.by_lease.emplace(m.lease, op);
   if (m.owner) s.owners.insert(*m.owner);

@@ -25,7 +25,10 @@ struct backend_state {
   std::set<operation_id> awaited;  ///< attempts without an outcome
   poll_schedule schedule;
   std::map<std::uint64_t, caf::typed_response_promise<probe_answer>> probes;
-  std::uint64_t probes_drawn = 0;
+  std::map<std::uint64_t, caf::typed_response_promise<route_id>> opening;
+  std::map<std::uint64_t, caf::typed_response_promise<done>> closing;
+  std::optional<id_source<route_id>> routes;
+  std::uint64_t probes_drawn = 0;  ///< of questions to the provider
   std::uint64_t submissions = 0;
   provider_figures seen;
   bool looking = false;
@@ -48,9 +51,13 @@ void submit_job(provider& service, ledger& roots, const backend_outlet& out, sta
   const auto token = roots.token(s.operation);
   const auto extent = roots.extent(s.operation);
   if (token == nullptr || !token->enter()) return out->send(submission_withdrawn{s.operation});
+  const auto along = s.along ? roots.route_of(*s.along) : nullptr;
+  if (s.along && along == nullptr)
+    return out->send(
+        submission_refused{s.operation, "route " + to_string(*s.along) + " is closed, or foreign"});
   std::shared_ptr<attempt> made;
   try {
-    made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent)
+    made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent, along.get())
                                      : service.as_publishes()->publish(*extent);
   } catch (const submission_rejected& e) {
     return out->send(submission_refused{s.operation, e.what()});
@@ -78,6 +85,39 @@ void cancel_job(ledger& roots, const backend_outlet& out, operation_id op) {
     } catch (...) {
       answered.problem = what_was_thrown();
     }
+  }
+  out->send(std::move(answered));
+}
+
+void open_route_job(provider& service, ledger& roots, const backend_outlet& out, std::uint64_t ticket,
+                    route_id id, const std::string& hint) {
+  route_done answered{ticket, std::nullopt, std::nullopt};
+  try {
+    auto opened = service.as_fetches()->open_route(hint);
+    if (opened) {
+      roots.root_route(id, *std::move(opened));
+      answered.route = id;
+    } else {
+      answered.problem = opened.error();
+    }
+  } catch (...) {
+    answered.problem = error{errc::provider, "open_route failed: " + what_was_thrown()};
+  }
+  out->send(std::move(answered));
+}
+
+void close_route_job(ledger& roots, const backend_outlet& out, std::uint64_t ticket, route_id id) {
+  route_done answered{ticket, std::nullopt, std::nullopt};
+  try {
+    if (const auto r = roots.route_of(id)) {
+      r->close();  // if it throws, the route is open still
+      roots.route_closed(id);
+      answered.route = id;
+    } else {
+      answered.problem = error{errc::unknown, "route " + to_string(id) + " is not open here"};
+    }
+  } catch (...) {
+    answered.problem = error{errc::provider, "close failed, the route is open still: " + what_was_thrown()};
   }
   out->send(std::move(answered));
 }
@@ -188,13 +228,20 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
   s.config = config;
   s.schedule = poll_schedule{config.polling};
   s.way_in.open(backend_actor{self});
+  s.routes.emplace(config.runtime);
   return {
       [self](const wired& w) { on_wired(self, w); },
       [self](const peer_down& down) {
         if (down.kind == actor_kind::proof_collector && down.runtime == self->state.peers->runtime)
           self->state.collector.shared()->close();
       },
-      [self](const quit_now&) { self->quit(); },
+      [self](const quit_now&) {
+        const auto ended = to_caf({errc::state, "the runtime has ended"});
+        for (auto& [ticket, rp] : self->state.probes) rp.deliver(ended);
+        for (auto& [ticket, rp] : self->state.opening) rp.deliver(ended);
+        for (auto& [ticket, rp] : self->state.closing) rp.deliver(ended);
+        self->quit();
+      },
       [self](const report_request&) { return report(self); },
       [self](const start_submission& start) {
         ++self->state.submissions;
@@ -241,6 +288,39 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
           out->send(std::move(answered));
         });
         return rp;
+      },
+      [self](const open_route& o) -> caf::result<route_id> {
+        auto& state = self->state;
+        if (state.config.service->as_fetches() == nullptr)
+          return to_caf({errc::unsupported, "the provider does not fetch"});
+        const auto ticket = ++state.probes_drawn;
+        auto rp = self->make_response_promise<route_id>();
+        state.opening.emplace(ticket, rp);
+        on_worker(self, [ticket, hint = o.hint, id = state.routes->next()](provider& service, ledger& roots,
+                                                                           const backend_outlet& out) {
+          open_route_job(service, roots, out, ticket, id, hint);
+        });
+        return rp;
+      },
+      [self](const close_route& c) -> caf::result<done> {
+        auto& state = self->state;
+        const auto ticket = ++state.probes_drawn;
+        auto rp = self->make_response_promise<done>();
+        state.closing.emplace(ticket, rp);
+        on_worker(self, [ticket, id = c.route](provider&, ledger& roots, const backend_outlet& out) {
+          close_route_job(roots, out, ticket, id);
+        });
+        return rp;
+      },
+      [self](const route_done& r) {
+        auto& state = self->state;
+        if (const auto it = state.opening.find(r.ticket); it != state.opening.end()) {
+          r.problem ? it->second.deliver(to_caf(*r.problem)) : it->second.deliver(*r.route);
+          state.opening.erase(it);
+        } else if (const auto closing = state.closing.find(r.ticket); closing != state.closing.end()) {
+          r.problem ? closing->second.deliver(to_caf(*r.problem)) : closing->second.deliver(done{});
+          state.closing.erase(closing);
+        }
       },
       [self](const probe_done& p) {
         const auto it = self->state.probes.find(p.ticket);

@@ -12,6 +12,7 @@
 namespace kvlease {
 
 struct backend_config {
+  incarnation runtime;
   std::shared_ptr<provider> service;
   std::shared_ptr<executor> workers;
   std::shared_ptr<ledger> roots;

@@ -98,8 +98,8 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   w->adapter = spawn_adapter(
       system, {s.runtime, roots, *parts, s.registration_timeout, made.service->as_fetches() != nullptr,
                made.service->as_publishes() != nullptr, s.max_operations, s.max_queued_submissions});
-  w->backend =
-      spawn_backend(system, {made.service, s.submit_workers, roots, s.polling, made.service->describe()});
+  w->backend = spawn_backend(
+      system, {s.runtime, made.service, s.submit_workers, roots, s.polling, made.service->describe()});
   w->proof_collector = spawn_proof_collector(system, {made.service, s.proof_workers, roots, s.polling});
   w->deadline_arbiter = spawn_deadline_arbiter(system, {s.runtime, s.contain});
   w->cuda = spawn_cuda(system, {.device = s.device, .spin = s.cuda_spin});

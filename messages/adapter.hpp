@@ -25,6 +25,7 @@ struct submit {
   host_actor host;
   std::optional<owner_id> owner;  ///< absent: the operation gets one of its own
   end_of_sequence is_last = end_of_sequence::yes;
+  std::optional<route_id> along;  ///< of a fetch; the caller closes it
 };
 struct cancel_operation {
   operation_id operation;

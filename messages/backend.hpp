@@ -20,6 +20,7 @@ namespace kvlease {
 struct start_submission {
   operation_id operation;
   direction way = direction::fetch;
+  std::optional<route_id> along;  ///< of a fetch; a foreign or closed one is rejected (2.7)
 };
 /// Asks the attempt to stop, once; its outcome is awaited no longer.
 struct cancel_attempt {
@@ -42,6 +43,15 @@ struct probe_units {
   bytes extent;
   std::set<bytes> names;
 };
+/// Prepares a per-request source plan; answered with its id. Errors: unsupported, invalid (the hint),
+/// provider.
+struct open_route {
+  std::string hint;
+};
+/// Errors: unknown; provider when the close failed: the route is open still and can be closed again.
+struct close_route {
+  route_id route;
+};
 struct probe_answer {
   std::optional<std::set<bytes>> hits;
 };
@@ -51,6 +61,11 @@ struct probe_done {
   std::uint64_t ticket = 0;
   probe_answer value;
   std::string problem;
+};
+struct route_done {
+  std::uint64_t ticket = 0;
+  std::optional<route_id> route;
+  std::optional<error> problem;
 };
 struct submission_accepted {
   operation_id operation;
@@ -102,10 +117,11 @@ struct outcome_reported {
 using backend_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           void(start_submission), void(cancel_attempt), void(forget_attempt), void(register_part),
-          void(close_registration), caf::result<probe_answer>(probe_units), void(probe_done),
-          void(submission_accepted), void(submission_refused), void(submission_withdrawn),
-          void(submission_escaped), void(cancel_answered), void(registration_done), void(registration_closed),
-          void(provider_figures), void(outcomes_polled), void(poll_outcomes)>;
+          void(close_registration), caf::result<probe_answer>(probe_units), caf::result<route_id>(open_route),
+          caf::result<done>(close_route), void(probe_done), void(route_done), void(submission_accepted),
+          void(submission_refused), void(submission_withdrawn), void(submission_escaped),
+          void(cancel_answered), void(registration_done), void(registration_closed), void(provider_figures),
+          void(outcomes_polled), void(poll_outcomes)>;
 
 }  // namespace kvlease
 
@@ -117,6 +133,10 @@ KVLEASE_LOCAL_MESSAGE(kvlease::close_registration);
 KVLEASE_LOCAL_MESSAGE(kvlease::probe_units);
 KVLEASE_LOCAL_MESSAGE(kvlease::probe_answer);
 KVLEASE_LOCAL_MESSAGE(kvlease::probe_done);
+KVLEASE_LOCAL_MESSAGE(kvlease::route_id);
+KVLEASE_LOCAL_MESSAGE(kvlease::open_route);
+KVLEASE_LOCAL_MESSAGE(kvlease::close_route);
+KVLEASE_LOCAL_MESSAGE(kvlease::route_done);
 KVLEASE_LOCAL_MESSAGE(kvlease::submission_accepted);
 KVLEASE_LOCAL_MESSAGE(kvlease::submission_refused);
 KVLEASE_LOCAL_MESSAGE(kvlease::submission_withdrawn);

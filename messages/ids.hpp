@@ -37,6 +37,7 @@ using hold_id = id<struct hold_tag>;                  ///< owned by the lender
 using copy_id = id<struct copy_tag>;                  ///< owned by the lender; answered by the CUDA actor
 using operation_id = id<struct operation_tag>;        ///< owned by the adapter
 using registration_id = id<struct registration_tag>;  ///< owned by the adapter
+using route_id = id<struct route_tag>;                ///< owned by the backend
 using proof_id = id<struct proof_tag>;                ///< owned by the adapter; one a proof, also for retries
 using owner_id = id<struct owner_tag>;                ///< retirement owner; owned by the arbiter
 

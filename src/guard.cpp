@@ -1,6 +1,6 @@
 #include "src/guard.hpp"
 
-#ifdef KVLEASE_MUTATIONS
+#ifdef KVLEASE_MUTANTS
 
 #include <atomic>
 

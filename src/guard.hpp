@@ -88,7 +88,7 @@ namespace kvlease {
 enum class mutation : std::uint8_t { none, KVLEASE_FOR_EACH_MUTATION(KVLEASE_MUTATION_NAME) };
 #undef KVLEASE_MUTATION_NAME
 
-#ifdef KVLEASE_MUTATIONS
+#ifdef KVLEASE_MUTANTS
 bool mutated(mutation m) noexcept;
 /// Switches the guard of `m` off, and every other on. mutation::none: all on.
 void mutate(mutation m) noexcept;

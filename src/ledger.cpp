@@ -144,6 +144,26 @@ bool ledger::erase(const settle_token& token) {
   return true;
 }
 
+void ledger::root_route(route_id id, std::shared_ptr<route> r) {
+  const std::lock_guard lock{mutex_};
+  routes_.emplace(id, std::move(r));
+}
+
+std::shared_ptr<route> ledger::route_of(route_id id) const {
+  const std::lock_guard lock{mutex_};
+  const auto it = routes_.find(id);
+  return it == routes_.end() ? nullptr : it->second;
+}
+
+void ledger::route_closed(route_id id) {
+  std::shared_ptr<route> gone;  // destroyed outside the lock
+  const std::lock_guard lock{mutex_};
+  const auto it = routes_.find(id);
+  if (it == routes_.end()) return;
+  gone = std::move(it->second);
+  routes_.erase(it);
+}
+
 void ledger::root_registration(registration_id id, std::shared_ptr<registration> handle) {
   const std::lock_guard lock{mutex_};
   registrations_.emplace(id, std::move(handle));

@@ -88,6 +88,11 @@ class ledger : public std::enable_shared_from_this<ledger> {
   /// Erases the operation and its lease. False when there is no such operation (any more).
   bool erase(const settle_token& token);
 
+  // ---- routes: rooted by the backend, gone once their close has succeeded
+  void root_route(route_id id, std::shared_ptr<route> r);
+  std::shared_ptr<route> route_of(route_id id) const;
+  void route_closed(route_id id);
+
   // ---- registrations
   void root_registration(registration_id id, std::shared_ptr<registration> handle);
   std::shared_ptr<registration> registration_of(registration_id id) const;
@@ -127,6 +132,7 @@ class ledger : public std::enable_shared_from_this<ledger> {
   std::unordered_map<lease_id, lease_entry> leases_;
   std::unordered_map<operation_id, operation_entry> operations_;
   std::unordered_map<registration_id, std::shared_ptr<registration>> registrations_;
+  std::unordered_map<route_id, std::shared_ptr<route>> routes_;
   std::vector<std::shared_ptr<memory_block>> memory_;
   std::vector<std::shared_ptr<void>> keepalive_;
   std::function<void(lease_id)> guards_gone_;

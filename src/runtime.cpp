@@ -375,12 +375,13 @@ answer_of<slot_counts> runtime::slots() { return body_->ask_plain<slot_counts>(t
 result<read_guard> runtime::guard(lease_id lease) { return body_->parts.roots->guard(lease); }
 
 answer_of<operation_id> runtime::submit(direction way, lease_id lease, request_id request,
-                                        transfer_timeout timeout, operation_events events) {
+                                        transfer_timeout timeout, operation_events events,
+                                        std::optional<route_id> along) {
   auto promise = std::make_shared<std::promise<result<operation_id>>>();
   auto future = promise->get_future();
   body_->on_relay([within = body_->options.answer_within, promise, events = std::move(events),
                    question = kvlease::submit{lease, way, request, timeout, host_actor{body_->relay_handle},
-                                              std::nullopt, end_of_sequence::yes}](relay_state& r) {
+                                              std::nullopt, end_of_sequence::yes, along}](relay_state& r) {
     ++r.submitting;
     r.self->request(r.actors->adapter, within, question)
         .then(
@@ -402,6 +403,15 @@ answer_of<operation_id> runtime::submit(direction way, lease_id lease, request_i
             });
   });
   return future;
+}
+
+answer_of<route_id> runtime::open_route(std::string hint) {
+  return body_->ask_plain<route_id>([](const wiring& w) { return w.backend; },
+                                    kvlease::open_route{std::move(hint)});
+}
+
+answer_of<void> runtime::close_route(route_id route) {
+  return body_->ask_done([](const wiring& w) { return w.backend; }, kvlease::close_route{route});
 }
 
 answer_of<void> runtime::cancel(operation_id operation, cancelled_by who) {

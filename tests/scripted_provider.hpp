@@ -78,10 +78,16 @@ class scripted_provider final : public provider,
   kvlease::registers_pools* as_registers_pools() override { return options.registers_pools ? this : nullptr; }
   kvlease::pollable* as_pollable() override { return options.pollable ? this : nullptr; }
 
-  std::shared_ptr<attempt> fetch(const cache_extent& e, route*) override { return take(e, direction::fetch); }
+  std::shared_ptr<attempt> fetch(const cache_extent& e, route* along) override {
+    last_route = along;
+    return take(e, direction::fetch);
+  }
   std::shared_ptr<attempt> publish(const cache_extent& e) override { return take(e, direction::publish); }
   std::optional<std::set<bytes>> probe(const bytes&, const std::set<bytes>&) override { return std::nullopt; }
-  result<std::unique_ptr<route>> open_route(const std::string&) override {
+  /// "good" opens a route that is closed once `fail_closes` has run out.
+  result<std::unique_ptr<route>> open_route(const std::string& hint) override {
+    if (hint == "good") return std::make_unique<scripted_route>(*this);
+    if (hint == "bad") return kvlease::fail(errc::invalid, "scripted: 'bad' is no hint");
     return kvlease::fail(errc::unsupported, "scripted: one source");
   }
   bool quiesce(attempt_list list) override {
@@ -111,6 +117,19 @@ class scripted_provider final : public provider,
     };
     return std::make_unique<handle>(*this);
   }
+
+  struct scripted_route final : route {
+    explicit scripted_route(scripted_provider& o) : owner{o} {}
+    void close() override {
+      owner.log.push_back("close route");
+      if (owner.fail_closes > 0) {
+        --owner.fail_closes;
+        throw std::runtime_error{"close broke"};
+      }
+    }
+    scripted_provider& owner;
+  };
+  route* last_route = nullptr;
 
   scripted_attempt& last() { return *attempts.back(); }
 

@@ -358,6 +358,12 @@ stop_report world::stop(std::chrono::nanoseconds bound) {
   REQUIRE(got->has_value());
   return **got;
 }
+result<route_id> world::open_route(const std::string& hint) {
+  return ask<route_id>(in(), in().parts.actors->backend, kvlease::open_route{hint});
+}
+result<void> world::close_route(route_id route) {
+  return done_only(ask<done>(in(), in().parts.actors->backend, kvlease::close_route{route}));
+}
 result<void> world::close_admission() {
   return done_only(ask<done>(in(), in().parts.actors->deadline_arbiter, kvlease::close_admission{}));
 }

@@ -107,6 +107,8 @@ class world {
   std::pair<bool, std::vector<std::string>> close_adapter();
   /// The supervisor's shutdown; time moves by at most `bound`.
   stop_report stop(std::chrono::nanoseconds bound = 1s);
+  result<route_id> open_route(const std::string& hint);
+  result<void> close_route(route_id route);
   result<void> close_admission();
   result<void> stop_arbiter();
   result<snapshot> look();

@@ -141,7 +141,7 @@ TEST_CASE("Q-15 the profile's parallelism is four numbers, its features a set, b
   CHECK_FALSE(validate(profile).has_value());
 }
 
-TEST_CASE("Q-16 the end marker of a fetch is passed through") {
+TEST_CASE("Q-16 the end marker and the route of a fetch are passed through") {
   world w;
   one_fetch f{w, false};
   auto& in = w.in();
@@ -149,8 +149,36 @@ TEST_CASE("Q-16 the end marker of a fetch is passed through") {
                                            in.host, std::nullopt, end_of_sequence::no});
   REQUIRE(w.provider->attempts.size() == 1);
   CHECK_FALSE(w.provider->last().extent.is_last());
-  one_fetch other{w};
+  CHECK(w.provider->last_route == nullptr);
+  one_fetch other{w, false};
+  const auto along = w.open_route("good");
+  REQUIRE(along.has_value());
+  in.send(in.parts.actors->adapter,
+          submit{other.lease, direction::fetch, other.request, *transfer_timeout::make(5s), in.host,
+                 std::nullopt, end_of_sequence::yes, *along});
   CHECK(w.provider->last().extent.is_last());
+  CHECK(w.provider->last_route != nullptr);
+}
+
+TEST_CASE(
+    "2.7 routes: a bad hint is an argument error, a close that fails is retried, a closed one is rejected") {
+  world w;
+  auto& in = w.in();
+  CHECK(w.open_route("bad").error().code == errc::invalid);
+  CHECK(w.open_route("anything").error().code == errc::unsupported);
+  const auto along = w.open_route("good");
+  REQUIRE(along.has_value());
+  w.provider->fail_closes = 1;
+  CHECK(w.close_route(*along).error().code == errc::provider);
+  CHECK(w.close_route(*along).has_value());
+  CHECK(w.close_route(*along).error().code == errc::unknown);
+  CHECK(w.close_route(route_id{along->value + 5}).error().code == errc::unknown);
+  one_fetch f{w, false};
+  in.send(in.parts.actors->adapter, submit{f.lease, direction::fetch, f.request, *transfer_timeout::make(5s),
+                                           in.host, std::nullopt, end_of_sequence::yes, *along});
+  w.advance(a_while);
+  CHECK(w.provider->submissions == 0);  // nothing escaped: released at once
+  CHECK(w.slots().free == w.slots().total);
 }
 
 TEST_CASE("Q-17 a miss lets the request restart below its history, an abandoned fetch does not") {

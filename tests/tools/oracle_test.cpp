@@ -69,7 +69,8 @@ TEST_CASE("oracle: generated workloads reuse their prefixes") {
 
 TEST_CASE("oracle: the Mooncake conversation trace gives its published figures") {
   const char* named = std::getenv("KVLEASE_TRACE");
-  const std::string path = named != nullptr ? named : "../shared/traces/mooncake-conversation.jsonl";
+  const std::string path =
+      named != nullptr ? named : KVLEASE_SOURCE_DIR "/../shared/traces/mooncake-conversation.jsonl";
   if (named == nullptr && !std::filesystem::exists(path)) {
     MESSAGE("SKIP: KVLEASE_TRACE is not set and " << path << " does not exist");
     return;

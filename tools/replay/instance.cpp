@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "cuda/host_device.hpp"
-#include "src/memory_provider.hpp"
 #include "src/paged_manager.hpp"
 
 namespace kvlease::replay {
@@ -14,7 +13,6 @@ constexpr std::string_view scope = "kvlease-replay";
 }  // namespace
 
 result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
-                                                const std::shared_ptr<memory_store>& store,
                                                 std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal) {
   auto made = std::make_unique<instance>();
@@ -47,10 +45,7 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
   o.open_provider = [&, raw = made.get()](const provider_context& context) {
     auto faults = plan.faults;
     faults.seed += number;  // instances are struck differently
-    // Inside the call while requests run one by one: then a run repeats, whatever the machine's timing.
-    auto inner =
-        std::make_shared<memory_provider>(store, context, memory_options{.background = plan.concurrency > 1});
-    raw->faults = std::make_shared<fault_provider>(std::move(inner), faults, context);
+    raw->faults = std::make_shared<fault_provider>(plan.provider(context), faults, context);
     return gate(raw->faults, raw->gates);
   };
   auto lender = runtime::start(std::move(o));

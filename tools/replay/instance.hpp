@@ -1,5 +1,5 @@
-// One serving instance of a replay: a manager with its pages, a runtime, and a provider over the store that
-// all instances share.
+// One serving instance of a replay: a manager with its pages, a runtime, and a provider over what all
+// instances share.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,6 @@
 
 #include "src/fault_provider.hpp"
 #include "src/include/kvlease/runtime.hpp"
-#include "src/memory_store.hpp"
 #include "src/names.hpp"
 #include "tools/replay/gate.hpp"
 #include "tools/replay/options.hpp"
@@ -48,7 +47,6 @@ struct instance {
 
 /// Errors: as runtime::start. `on_fatal` is called on a thread of the instance's own.
 result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
-                                                const std::shared_ptr<memory_store>& store,
                                                 std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal);
 

@@ -47,8 +47,6 @@ result<void> check_ranges(const replay_options& o) {
     if (!checked) return checked;
   if (o.block_bytes % 8 != 0)
     return fail(errc::invalid, fmt::format("--block-bytes is {}, must be a multiple of 8", o.block_bytes));
-  if (o.backend != "memory:")
-    return fail(errc::invalid, fmt::format("--backend is '{}', must be one of: memory:", o.backend));
   if (o.local_reuse != "on" && o.local_reuse != "off")
     return fail(errc::invalid, fmt::format("--local-reuse is '{}', must be on or off", o.local_reuse));
   return {};
@@ -85,6 +83,14 @@ result<replay_plan> plan_replay(const replay_options& o) {
   if (!faults) return named("faults", faults.error());
   faults->late = late_checked->value();
 
+  // The embedded default takes its bound from --store-bytes, and moves bytes inside the call while requests
+  // run one by one: then a run repeats, whatever the machine's timing.
+  auto provider =
+      provider_from_uri(o.backend == "memory:" ? fmt::format("memory:?bytes={}&background={}", o.store_bytes,
+                                                             o.concurrency > 1 ? "on" : "off")
+                                               : o.backend);
+  if (!provider) return named("backend", provider.error());
+
   auto work = get_trace(o);
   if (!work) return tl::unexpected{work.error()};
   if (o.tokens_per_block && *o.tokens_per_block != work->tokens_per_block)
@@ -107,7 +113,8 @@ result<replay_plan> plan_replay(const replay_options& o) {
                      .tokens_per_block = tokens_per_block,
                      .pool_blocks = pool,
                      .staging_slots = o.staging_slots,
-                     .store_bytes = o.store_bytes,
+                     .provider = *std::move(provider),
+                     .backend = o.backend,
                      .concurrency = o.concurrency,
                      .timeout = *timeout,
                      .seed = o.seed,

@@ -8,6 +8,7 @@
 
 #include "messages/retirement.hpp"
 #include "src/fault_plan.hpp"
+#include "src/include/kvlease/provider_uri.hpp"
 #include "tools/replay/trace.hpp"
 
 namespace kvlease::replay {
@@ -43,7 +44,8 @@ struct replay_plan {
   std::uint32_t tokens_per_block = 0;
   std::size_t pool_blocks = 0;
   std::size_t staging_slots = 0;
-  std::size_t store_bytes = 0;
+  provider_factory provider;  ///< shared by the instances
+  std::string backend;        ///< its URI
   std::size_t concurrency = 0;
   transfer_timeout timeout;
   std::uint64_t seed = 0;

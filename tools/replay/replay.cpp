@@ -77,7 +77,7 @@ std::string digest_of(const std::vector<std::string>& outcomes) {
 void fill(report& r, run_context& run) {
   const auto& plan = run.plan;
   r.trace_source = plan.work.source;
-  r.backend = "memory:";
+  r.backend = plan.backend;
   r.requests = plan.work.requests.size();
   const auto oracle = count_hits(plan.work);
   r.block_refs = oracle.block_refs;
@@ -104,11 +104,10 @@ void fill(report& r, run_context& run) {
 }  // namespace
 
 result<report> run_replay(const replay_plan& plan, std::ostream* progress) {
-  const auto store = std::make_shared<memory_store>(plan.store_bytes);
   run_context run{plan};
   std::vector<std::unique_ptr<instance>> instances;
   for (std::size_t n = 0; n < plan.instances; ++n) {
-    auto made = make_instance(plan, store, n, [&run](const fatal_record&) { run.stop = true; });
+    auto made = make_instance(plan, n, [&run](const fatal_record&) { run.stop = true; });
     if (!made) return tl::unexpected{made.error()};
     instances.push_back(*std::move(made));
   }

@@ -108,7 +108,11 @@ class runtime {
   // ---- operations
   /// Errors leave the lease with the caller and start no clock: invalid, state, capacity, unsupported.
   answer_of<operation_id> submit(direction way, lease_id lease, request_id request, transfer_timeout timeout,
-                                 operation_events events);
+                                 operation_events events, std::optional<route_id> along = std::nullopt);
+  /// A per-request source plan for fetches (2.7). Errors: unsupported, invalid (the hint), provider.
+  answer_of<route_id> open_route(std::string hint);
+  /// Errors: unknown; provider when the close failed: the route is open still.
+  answer_of<void> close_route(route_id route);
   answer_of<void> cancel(operation_id operation, cancelled_by who = cancelled_by::local);
   answer_of<void> retry_proof(operation_id operation);
 
