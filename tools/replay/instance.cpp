@@ -12,8 +12,7 @@ namespace {
 constexpr std::string_view scope = "kvlease-replay";
 }  // namespace
 
-result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
-                                                std::size_t number,
+result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal) {
   auto made = std::make_unique<instance>();
   auto device = std::make_shared<host_device>();

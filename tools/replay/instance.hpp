@@ -46,8 +46,7 @@ struct instance {
 };
 
 /// Errors: as runtime::start. `on_fatal` is called on a thread of the instance's own.
-result<std::unique_ptr<instance>> make_instance(const replay_plan& plan,
-                                                std::size_t number,
+result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal);
 
 }  // namespace kvlease::replay
