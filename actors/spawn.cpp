@@ -14,6 +14,7 @@
 #include "actors/supervisor.hpp"
 #include "actors/thrown.hpp"
 #include "cuda/cuda_actor.hpp"
+#include "src/lending.hpp"
 
 namespace kvlease {
 
@@ -25,13 +26,7 @@ result<std::vector<part>> allocate_parts(const runtime_setup& s, const manager_l
   if (s.staging_slots.size() != layout.pool_groups.size())
     return fail(errc::invalid, fmt::format("staging_slots has {} counts for {} pool groups, must be one each",
                                            s.staging_slots.size(), layout.pool_groups.size()));
-  std::vector<std::vector<std::uint32_t>> layers;
-  std::vector<shard> shards;
-  for (const auto& g : layout.layer_groups) {
-    layers.push_back(g.layers);
-    shards.push_back(g.share);
-  }
-  const auto names = identity::make(std::as_bytes(std::span{s.scope}), layout.layout_id, layers, shards);
+  const auto names = names_of(layout, s.scope);
   if (!names) return tl::unexpected{names.error()};
   std::vector<part> parts;
   for (std::size_t p = 0; p < layout.pool_groups.size(); ++p) {

@@ -40,18 +40,21 @@ result<void> check_publish_range(const request_info& info, token_range range) {
   return {};
 }
 
-result<lending> lending::make(lending_config config) {
+result<identity> names_of(const manager_layout& layout, const bytes& scope) {
   std::vector<std::vector<std::uint32_t>> layers;
   std::vector<shard> shards;
-  for (const auto& g : config.layout.layer_groups) {
+  for (const auto& g : layout.layer_groups) {
     layers.push_back(g.layers);
     shards.push_back(g.share);
   }
+  return identity::make(std::as_bytes(std::span{scope}), layout.layout_id, layers, shards);
+}
+
+result<lending> lending::make(lending_config config) {
   if (config.parts.size() != config.layout.pool_groups.size())
     return fail(errc::invalid, fmt::format("{} staging parts for {} pool groups, must be one each",
                                            config.parts.size(), config.layout.pool_groups.size()));
-  auto names = identity::make(std::as_bytes(std::span{config.scope}), config.layout.layout_id,
-                              std::move(layers), std::move(shards));
+  auto names = names_of(config.layout, config.scope);
   if (!names) return tl::unexpected{names.error()};
   return lending{std::move(config), *std::move(names)};
 }
@@ -59,6 +62,7 @@ result<lending> lending::make(lending_config config) {
 namespace {
 std::vector<std::int64_t> slots_of(const std::vector<part>& parts) {
   std::vector<std::int64_t> slots;
+  slots.reserve(parts.size());
   for (const auto& p : parts) slots.push_back(p.slots);
   return slots;
 }
@@ -250,6 +254,7 @@ void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>&
     return start_copy(id, *l, rows);
   }
   std::vector<block_row> arriving;
+  arriving.reserve(rows.size());
   for (const auto i : rows) arriving.push_back({l->rows[i].layer_group, l->rows[i].ordinal});
   records(l->request).deliver(id, arriving);
   l->pin = pin;

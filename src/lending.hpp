@@ -27,6 +27,9 @@ result<void> check_fetch_range(const request_info& info, std::int64_t tokens_per
 /// Call errors of a publish range (scenarios 5.5, read).
 result<void> check_publish_range(const request_info& info, token_range range);
 
+/// What an instance with this layout and scope calls its blocks. Errors: as identity::make.
+result<identity> names_of(const manager_layout& layout, const bytes& scope);
+
 /// Slots of one part.
 struct part_run {
   std::size_t part = 0;

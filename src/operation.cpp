@@ -212,13 +212,11 @@ void operation::on(const op_event::fatal&, effects&) {
 
 void operation::on(const op_event::backend_down& e, effects& out) {
   if (access_ == access_phase::queued) {
-    if (e.token_withdrawn) {
+    if (e.token_withdrawn || (!e.attempt_rooted && mutated(mutation::lost_answer_is_rejection))) {
       access_ = access_phase::ended;
     } else if (e.attempt_rooted) {
       has_attempt_ = true;
       collect(out);
-    } else if (mutated(mutation::lost_answer_is_rejection)) {
-      access_ = access_phase::ended;
     } else {
       access_ = access_phase::escaped;
       out.push_back(op_effect::retain{"submission escaped without an Attempt: backend is down"});

@@ -70,7 +70,7 @@ struct thread_pool::shared {
   }
 };
 
-thread_pool::thread_pool(std::string name, std::size_t threads, std::chrono::nanoseconds patience)
+thread_pool::thread_pool(const std::string& name, std::size_t threads, std::chrono::nanoseconds patience)
     : shared_{std::make_shared<shared>()} {
   shared_->patience = patience;
   shared_->running = std::max<std::size_t>(threads, 1);

@@ -16,7 +16,7 @@ namespace kvlease {
 class thread_pool final : public executor {
  public:
   /// `threads` at least 1. `patience`: how long the destructor waits for running jobs.
-  thread_pool(std::string name, std::size_t threads, std::chrono::nanoseconds patience);
+  thread_pool(const std::string& name, std::size_t threads, std::chrono::nanoseconds patience);
   ~thread_pool() override;
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;

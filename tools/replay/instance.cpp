@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "cuda/host_device.hpp"
+#include "src/lending.hpp"
 #include "src/paged_manager.hpp"
 
 namespace kvlease::replay {
@@ -28,7 +29,7 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   if (!manager) return tl::unexpected{manager.error()};
 
   const auto& layout = (*manager)->layout();
-  auto names = identity::make(std::as_bytes(std::span{scope}), layout.layout_id, {{0}}, {{1, 0}});
+  auto names = names_of(layout, bytes{scope});
   if (!names) return tl::unexpected{names.error()};
   made->names = std::make_unique<identity>(*std::move(names));
   made->budget = std::make_unique<page_budget>(plan.pool_blocks);
