@@ -46,4 +46,5 @@ want "$out/again-1.json" outcome_digest "$(field "$out/seed-1.json" outcome_dige
 
 run 3 hang --faults hang=0.001 --timeout 200ms
 want "$out/hang.json" exposure_bytes 0
-run 0 late --faults late=0.001 --late 150ms --timeout 200ms
+run 0 late --faults late=0.005 --late 600ms --timeout 1s
+grep -q '"timeout": [1-9]' "$out/late.json" || { echo "no request timed out: the late ends came too early"; exit 1; }
