@@ -62,6 +62,13 @@ struct watch {
   }
 };
 
+/// The operation's memory is back, or kept for good.
+void over(run_context& run, watch& state) {
+  const std::lock_guard lock{state.mutex};
+  if (state.value && !std::holds_alternative<delivered>(*state.value)) --run.unsuccessful;
+  --run.open;
+}
+
 enum class abort_point : std::uint8_t {
   none,
   leased_fetch,     ///< the lease is ready and is given up
@@ -185,30 +192,32 @@ bool request_run::submit(direction way, segment& s) {
   ++run_.open;
   const auto op =
       on_.lender
-          ->submit(
-              way, s.lease, info_.request, run_.plan.timeout,
-              {.outcome =
-                   [state](const operation_outcome& o) { state->set([&](watch& w) { w.value = o.value; }); },
-               .released =
-                   [state, &run = run_](const operation_released& r) {
-                     run.latencies.add(r.times);
-                     --run.open;
-                     state->set([](watch& w) { w.released = true; });
-                   },
-               .retained =
-                   [state, &run = run_, on = &on_](const operation_retained& r) {
-                     if (r.final) {
-                       ++run.kept;
-                       --run.open;
-                       return state->set([](watch& w) { w.final = true; });
-                     }
-                     ++run.retained;
-                     if (std::exchange(state->retried, true)) return;
-                     // Disputed evidence is retried once, after a quarter of the timeout.
-                     run.timer.post_after(run.plan.timeout.value() / 4, [on, op_id = r.operation] {
-                       if (!on->lender->fatal()) static_cast<void>(on->lender->retry_proof(op_id));
-                     });
-                   }})
+          ->submit(way, s.lease, info_.request, run_.plan.timeout,
+                   {.outcome =
+                        [state, &run = run_](const operation_outcome& o) {
+                          if (!std::holds_alternative<delivered>(o.value)) ++run.unsuccessful;
+                          state->set([&](watch& w) { w.value = o.value; });
+                        },
+                    .released =
+                        [state, &run = run_](const operation_released& r) {
+                          run.latencies.add(r.times);
+                          over(run, *state);
+                          state->set([](watch& w) { w.released = true; });
+                        },
+                    .retained =
+                        [state, &run = run_, on = &on_](const operation_retained& r) {
+                          if (r.final) {
+                            ++run.kept;
+                            over(run, *state);
+                            return state->set([](watch& w) { w.final = true; });
+                          }
+                          ++run.retained;
+                          if (std::exchange(state->retried, true)) return;
+                          // Disputed evidence is retried once, after a quarter of the timeout.
+                          run.timer.post_after(run.plan.timeout.value() / 4, [on, op_id = r.operation] {
+                            if (!on->lender->fatal()) static_cast<void>(on->lender->retry_proof(op_id));
+                          });
+                        }})
           .get();
   if (!op) {
     --run_.open;

@@ -24,9 +24,10 @@ struct run_context {
   std::atomic<bool> stop{false};  ///< fatal: nothing more is begun
   std::atomic<std::uint64_t> fetched{0}, published{0}, local_hits{0}, wrong{0}, aborted{0}, not_run{0},
       done{0}, not_leased{0}, retained{0}, operations{0};
-  std::atomic<std::uint64_t> open{0};    ///< operations that may still be released
-  std::atomic<std::uint64_t> kept{0};    ///< operations retained for good
-  std::vector<std::string> outcomes_of;  ///< by request; each written by the one thread that runs it
+  std::atomic<std::uint64_t> open{0};          ///< operations that may still be released
+  std::atomic<std::uint64_t> unsuccessful{0};  ///< of those, with another outcome than delivered
+  std::atomic<std::uint64_t> kept{0};          ///< operations retained for good
+  std::vector<std::string> outcomes_of;        ///< by request; each written by the one thread that runs it
   latency_log latencies;
   thread_pool timer;  ///< retries of disputed proofs
 

@@ -27,8 +27,8 @@ void run_all(run_context& run, std::vector<std::unique_ptr<instance>>& instances
       for (auto i = next++; i < total; i = next++) {
         run_request(run, *instances[i % instances.size()], i);
         // A publish that failed early may still land, and whether the next request finds it must not hang on
-        // the machine's timing: one at a time means the operations too.
-        while (run.plan.concurrency == 1 && run.open > 0 && !run.stop)
+        // the machine's timing: one at a time means such operations too.
+        while (run.plan.concurrency == 1 && run.unsuccessful > 0 && !run.stop)
           std::this_thread::sleep_for(std::chrono::microseconds{50});
       }
       --running;
