@@ -1,7 +1,7 @@
 // Named mutations (docs/testing.md): each removes one guard of one safety rule, so that the tests can be seen
 // to fail without it. Only the core is ever built with them (target kvlease_core_mutable, linked by the tests
 // alone); in the library that users get, `mutated` is a constant false and no switch exists.
-// tests/mutations.cpp says which test case each must break.
+// Beside its test stands which case each must break (tests/mutations.hpp).
 #pragma once
 
 #include <cstdint>
