@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tests/seconds.hpp"
 #include "tests/src/refused.hpp"
 
 using namespace kvlease;
@@ -18,9 +19,7 @@ const session_outcome given_up{cancelled{cancelled_by::local}};
 const session_outcome by_peer{cancelled{cancelled_by::peer}};
 using kind = notice::kind;
 
-time_point at(double seconds) {
-  return time_point{std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds))};
-}
+using kvlease::test::at;
 
 /// A worker, its fences and what it sends. Sender's peer is 3; writers 7 and 8 fill a receiver's kv, 7 its
 /// aux.

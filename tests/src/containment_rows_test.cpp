@@ -16,6 +16,7 @@
 
 #include "src/containment.hpp"
 #include "src/session.hpp"
+#include "tests/seconds.hpp"
 #include "tests/src/refused.hpp"
 #include "tests/world.hpp"
 
@@ -26,9 +27,7 @@ namespace {
 
 constexpr request_id request{7};
 
-time_point at(double seconds) {
-  return time_point{std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds))};
-}
+using kvlease::test::at;
 
 /// One worker's sessions with a fatal at 15: an operation that was cancelled at 10 and never proven.
 struct lost_worker {

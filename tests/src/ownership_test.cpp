@@ -3,14 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/seconds.hpp"
+
 using namespace kvlease;
 
 namespace {
 
+using kvlease::test::at;
+
 struct binding_bench {
-  static time_point at(double seconds) {
-    return time_point{} + std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds));
-  }
   retirement clocks{incarnation{1}};
   id_source<operation_id> claims{incarnation{1}};
   time_point now = at(10);
@@ -110,7 +111,7 @@ void ambiguous_then_done(const std::function<bool()>& first_answer) {
   CHECK_FALSE(alive.expired());
   CHECK(s.state(1) == send_state::in_doubt);
   done = true;
-  const auto late = binding_bench::at(14.999);
+  const auto late = at(14.999);
   CHECK(s.poll_in_doubt(late, 1));
   CHECK(s.state(1) == send_state::backend_done);
   CHECK(s.drained(late));
@@ -148,13 +149,13 @@ void exact_expiry(bool with_handle) {
   REQUIRE(s.submit(b.now, 1, std::move(root)));
   if (with_handle) REQUIRE(s.submitted(1, [] { return true; }));
   s.in_doubt(b.now, 1);
-  s.in_doubt(binding_bench::at(14), 1);
+  s.in_doubt(at(14), 1);
   CHECK_FALSE(b.clocks.fatal().has_value());
-  const auto due = binding_bench::at(15);
+  const auto due = at(15);
   CHECK_FALSE(s.poll_in_doubt(due, 1));
   b.clocks.advance(due);
   REQUIRE(b.clocks.fatal().has_value());
-  CHECK(b.clocks.fatal()->started == binding_bench::at(10));
+  CHECK(b.clocks.fatal()->started == at(10));
   CHECK(b.clocks.fatal()->deadline == due);
   CHECK(b.clocks.fatal()->noticed == due);
   CHECK(b.clocks.fatal()->reason == "backend quiescence unproven");

@@ -10,6 +10,7 @@
 
 #include "src/arbitration.hpp"
 #include "tests/mutations.hpp"
+#include "tests/seconds.hpp"
 
 using namespace kvlease;
 namespace fx = kvlease::arbitration_effects;
@@ -27,9 +28,7 @@ const broken_by guards[] = {
 constexpr operation_id a{101}, b{102}, c{103};
 constexpr request_id request{7};
 
-time_point at(double seconds) {
-  return time_point{std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds))};
-}
+using kvlease::test::at;
 transfer_timeout span(double seconds) {
   return *transfer_timeout::make(std::chrono::duration<double>(seconds));
 }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "src/session.hpp"
+#include "tests/seconds.hpp"
 #include "tests/src/refused.hpp"
 
 using namespace kvlease;
@@ -18,9 +19,7 @@ const session_outcome done_well{transferred{}};
 const session_outcome timed_out{failed{"transfer timeout"}};
 const session_outcome given_up{cancelled{cancelled_by::local}};
 
-time_point at(double seconds) {
-  return time_point{std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds))};
-}
+using kvlease::test::at;
 
 /// A worker with one receive session. Writers 7 and 8 fill kv, 7 alone fills aux.
 struct bench {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "src/containment.hpp"
+#include "tests/seconds.hpp"
 #include "tests/src/refused.hpp"
 
 using namespace kvlease;
@@ -24,9 +25,7 @@ constexpr request_id request{7};
 const session_outcome done_well{transferred{}};
 const session_outcome timed_out{failed{"transfer timeout"}};
 
-time_point at(double seconds) {
-  return time_point{std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds))};
-}
+using kvlease::test::at;
 
 struct bench {
   retirement clocks{incarnation{1}};
