@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <optional>
-#include <set>
-#include <unordered_map>
 
+#include "actors/adapter_state.hpp"
 #include "actors/errors.hpp"
+#include "actors/guard.hpp"
 #include "messages/wiring.hpp"
 #include "src/extent.hpp"
 #include "src/operation.hpp"
@@ -19,36 +17,7 @@ namespace kvlease {
 
 namespace {
 
-struct operation_entry {
-  operation core;
-  lease_id lease;
-  direction way;
-  request_id request;
-  std::optional<owner_id> owner;  ///< the host's
-  operation_times times;
-  std::optional<cancel_disposition> cancel_answer;
-  std::string cancel_error;
-  std::optional<route_id> along = {};
-};
-
-struct adapter_state {
-  static inline const char* name = "kvlease.adapter";
-  std::shared_ptr<const adapter_config> config;
-  std::shared_ptr<const wiring> peers;
-  std::optional<id_source<operation_id>> drawn;
-  std::optional<id_source<proof_id>> proofs_drawn;
-  std::map<operation_id, operation_entry> operations;
-  std::unordered_map<lease_id, operation_id> by_lease;
-  std::set<owner_id> owners;  ///< of hosts, used by open operations
-  std::optional<registrar> registrations;
-  caf::typed_response_promise<done> starter;
-  std::size_t queued = 0;  ///< submissions that the backend has not answered
-  bool fatal = false;
-  std::set<actor_kind> down;
-  std::uint64_t admitted = 0, released = 0, rejected = 0;
-};
-
-using self_pointer = adapter_actor::stateful_pointer<adapter_state>;
+using self_pointer = metered_pointer<adapter_actor, adapter_state>;
 
 void apply(self_pointer self, operation_id op, const operation_event& event);
 
@@ -64,7 +33,8 @@ struct effect_sender {
 
   void operator()(const op_effect::start_backend&) const {
     ++s().queued;
-    if (is_down(actor_kind::backend)) return apply(self, op, op_event::backend_down{.token_withdrawn = true});
+    if (is_down(actor_kind::backend) && !mutated(actor_mutation::submit_to_dead_backend))
+      return apply(self, op, op_event::backend_down{.token_withdrawn = true});
     tell(self, s().peers->backend, start_submission{op, entry.way, entry.along});
   }
   void operator()(const op_effect::withdraw_submission&) const {
@@ -77,14 +47,22 @@ struct effect_sender {
   void operator()(const op_effect::collect_proof&) const {
     const auto proof = s().proofs_drawn->next();
     entry.core.proof_started(proof);
-    if (is_down(actor_kind::proof_collector)) return apply(self, op, op_event::collector_down{});
+    entry.proof = proof;
+    note(self, journal_kind::proof_started, {.operation = op, .other = proof.value});
+    if (is_down(actor_kind::proof_collector) && !mutated(actor_mutation::prove_at_dead_collector))
+      return apply(self, op, op_event::collector_down{});
     tell(self, s().peers->proof_collector, collect_proof{op, proof});
   }
   void operator()(const op_effect::request_cancel&) const {
+    note(self, journal_kind::cancel_asked, {.operation = op});
     tell(self, s().peers->backend, cancel_attempt{op});
   }
   void operator()(const op_effect::finish_lease& e) const {
-    if (is_down(actor_kind::lender)) return apply(self, op, op_event::lender_down{});
+    std::uint64_t rows = 0;
+    for (const auto& mask : e.masks) rows += static_cast<std::uint64_t>(std::ranges::count(mask, true));
+    note(self, journal_kind::lease_finish_asked, {.operation = op, .lease = entry.lease, .value = rows});
+    if (is_down(actor_kind::lender) && !mutated(actor_mutation::finish_at_dead_lender))
+      return apply(self, op, op_event::lender_down{});
     tell(self, s().peers->lender, finish_lease{entry.lease, e.masks});
   }
   void operator()(const op_effect::awaiting_proof&) const {
@@ -99,6 +77,8 @@ struct effect_sender {
   /// The roots were erased with the token; see on_settled.
   void operator()(const op_effect::release&) const {
     ++s().released;
+    note(self, journal_kind::operation_released, {.operation = op, .lease = entry.lease});
+    forget(entry);
     tell(self, s().peers->backend, forget_attempt{op});
     tell(self, s().peers->lender, return_lease{entry.lease});
     tell(self, s().peers->deadline_arbiter, claim_retired{op, entry.times});
@@ -106,13 +86,44 @@ struct effect_sender {
     if (entry.owner) s().owners.erase(*entry.owner);
     s().operations.erase(op);  // `entry` is gone: nothing may follow
   }
+  void forget(operation_entry& e) const {
+    recount(s().seen.numbers(), e, nullptr);
+    s().decided.erase({e.times.outcome, op});
+    show_decided(s());
+    const auto [first, last] = s().by_request.equal_range(e.request);
+    const auto mine = std::find_if(first, last, [this](const auto& x) { return x.second == op; });
+    if (mine != last) s().by_request.erase(mine);
+  }
 };
+
+/// Before the effects are sent: whoever acts on them is numbered behind (src/journal.hpp).
+void show(self_pointer self, operation_id op, operation_entry& entry, const moved_evidence& moved) {
+  auto& s = self->state;
+  const noted what{.operation = op, .lease = entry.lease, .request = entry.request};
+  if (moved.access) {
+    auto access = what;
+    const bool ended = moved.access == journal_kind::access_ended;
+    if (entry.proof && (ended || moved.access == journal_kind::access_disputed))
+      access.other = entry.proof->value;
+    if (ended && entry.source) access.detail = static_cast<std::uint8_t>(*entry.source);
+    note(self, *moved.access, access);
+  }
+  if (moved.copies) note(self, *moved.copies, what);
+  recount(s.seen.numbers(), entry, gauge_of(entry.core));
+  if (entry.core.decided() && entry.times.outcome == time_point{}) {
+    entry.times.outcome = now_of(self);
+    s.decided.emplace(entry.times.outcome, op);
+    show_decided(s);
+  }
+}
 
 void apply(self_pointer self, operation_id op, const operation_event& event) {
   auto& s = self->state;
   const auto it = s.operations.find(op);
-  if (it == s.operations.end()) return void(++s.rejected);  // late or foreign (7.1)
+  if (it == s.operations.end()) return s.seen.rejected(++s.rejected);  // late or foreign (7.1)
   auto& entry = it->second;
+  const auto access_before = entry.core.access();
+  const auto copies_before = entry.core.copies();
   const auto was_queued = entry.core.access() == access_phase::queued;
   const auto rejected_before = entry.core.rejected();
   const auto effects = entry.core.apply(event);
@@ -123,6 +134,8 @@ void apply(self_pointer self, operation_id op, const operation_event& event) {
     entry.times.access_ended = now;
   if (entry.core.copies() == copy_phase::complete && entry.times.copies_ended == time_point{})
     entry.times.copies_ended = now;
+  show(self, op, entry, moved_evidence{access_before, copies_before, entry.core, event});
+  s.seen.rejected(s.rejected);
   for (const auto& e : effects) std::visit(effect_sender{self, op, entry}, e);
 }
 
@@ -135,6 +148,12 @@ void apply_to_all(self_pointer self, const std::function<operation_event(operati
 void send(self_pointer self, const registrar_effects& effects) {
   auto& s = self->state;
   if (effects.take_hold) tell(self, s.peers->lender, hold_parts{});
+  if (effects.open)
+    note(self, journal_kind::registration_started,
+         {.operation = s.registrations->claim(), .other = effects.open->id.value});
+  if (effects.close)
+    note(self, journal_kind::registration_closing,
+         {.operation = s.registrations->claim(), .other = effects.close->value});
   if (effects.open) tell(self, s.peers->backend, register_part{effects.open->id, effects.open->span});
   if (effects.close) tell(self, s.peers->backend, close_registration{*effects.close});
   if (effects.retain)
@@ -156,7 +175,7 @@ void send(self_pointer self, const registrar_effects& effects) {
 result<void> all_are_up(const adapter_state& s) {
   for (const auto kind :
        {actor_kind::deadline_arbiter, actor_kind::backend, actor_kind::proof_collector, actor_kind::lender})
-    if (s.down.contains(kind))
+    if (s.down.contains(kind) && !mutated(actor_mutation::dead_peer_admits))
       return fail(errc::state, fmt::format("not accepting operations: the {} is down", to_string(kind)));
   return {};
 }
@@ -165,24 +184,25 @@ result<void> all_are_up(const adapter_state& s) {
 result<void> may_submit(const adapter_state& s, const submit& m) {
   if (m.way == direction::fetch ? !s.config->can_fetch : !s.config->can_publish)
     return fail(errc::unsupported, fmt::format("the provider does not {}", to_string(m.way)));
-  if (m.along && m.way == direction::publish)
+  if (m.along && m.way == direction::publish && !mutated(actor_mutation::route_of_publish_ignored))
     return fail(errc::invalid,
                 "route " + to_string(*m.along) + " is given to a publish: only a fetch has a route");
-  if (s.fatal) return fail(errc::state, "not accepting operations: the runtime is fatal");
+  if (s.fatal && !mutated(actor_mutation::fatal_admits_operations))
+    return fail(errc::state, "not accepting operations: the runtime is fatal");
   if (!s.registrations->accepting())
     return fail(errc::state, fmt::format("not accepting operations: {}", s.registrations->state_text()));
   if (const auto up = all_are_up(s); !up) return up;
-  if (s.operations.size() >= s.config->max_operations)
+  if (s.operations.size() >= s.config->max_operations && !mutated(actor_mutation::operations_unbounded))
     return fail(errc::capacity, fmt::format("{} operations are open, max_operations is {}",
                                             s.operations.size(), s.config->max_operations));
-  if (s.queued >= s.config->max_queued_submissions)
+  if (s.queued >= s.config->max_queued_submissions && !mutated(actor_mutation::submissions_unbounded))
     return fail(errc::capacity, fmt::format("{} submissions are queued, max_queued_submissions is {}",
                                             s.queued, s.config->max_queued_submissions));
-  if (m.owner && m.owner->runtime() != s.config->runtime)
+  if (m.owner && m.owner->runtime() != s.config->runtime && !mutated(actor_mutation::foreign_owner_admitted))
     return fail(errc::invalid, fmt::format("retirement owner {} is of another runtime's watchdog, not of the "
                                            "retirement watchdog here",
                                            to_string(*m.owner)));
-  if (m.owner && s.owners.contains(*m.owner))
+  if (m.owner && s.owners.contains(*m.owner) && !mutated(actor_mutation::owner_used_twice))
     return fail(errc::state,
                 fmt::format("retirement owner {} is used by another operation: each needs its own "
                             "retirement owner",
@@ -198,13 +218,21 @@ caf::result<operation_id> on_submit(self_pointer self, const submit& m) {
   if (!view) return to_caf(view.error());
   auto extent = build_extent(**view, s.config->parts, bytes{staging_namespace}, m.is_last);
   if (!extent) {
-    s.config->roots->unclaim_lease(m.lease, op);
+    if (!mutated(actor_mutation::bad_extent_keeps_lease)) s.config->roots->unclaim_lease(m.lease, op);
     return to_caf(extent.error());
   }
   s.config->roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
   operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, m.owner, {}, std::nullopt, {}};
   entry.along = m.along;
   entry.times.submitted = now_of(self);
+  for (const auto& run : (*view)->runs())
+    if (run.where())
+      entry.nbytes += static_cast<std::int64_t>(run.size()) *
+                      s.config->parts.at(static_cast<std::size_t>(run.where()->part_index)).slot_bytes;
+  s.by_request.emplace(m.request, op);
+  note(self, journal_kind::operation_admitted,
+       {.operation = op, .lease = m.lease, .request = m.request, .detail = static_cast<std::uint8_t>(m.way)});
+  recount(s.seen.numbers(), entry, gauge_of(entry.core));
   s.by_lease.emplace(m.lease, op);
   if (m.owner) s.owners.insert(*m.owner);
   tell(self, s.peers->deadline_arbiter,
@@ -219,7 +247,8 @@ void on_settled(self_pointer self, const claim_settled& c) {
   const auto op = c.token.operation();
   if (op == s.registrations->claim()) return send(self, s.registrations->settled());
   const auto it = s.operations.find(op);
-  if (it == s.operations.end() || it->second.core.claim() != claim_phase::settling) return void(++s.rejected);
+  if (it == s.operations.end() || it->second.core.claim() != claim_phase::settling)
+    return s.seen.rejected(++s.rejected);
   s.config->roots->erase(c.token);
   apply(self, op, op_event::authorised{});
 }
@@ -246,14 +275,15 @@ void on_fatal(self_pointer self) {
 void on_lease(self_pointer self, lease_id lease, const operation_event& event) {
   auto& s = self->state;
   const auto it = s.by_lease.find(lease);
-  if (it == s.by_lease.end()) return void(++s.rejected);
+  if (it == s.by_lease.end()) return s.seen.rejected(++s.rejected);
   apply(self, it->second, event);
 }
 
 caf::result<adapter_rest> close(self_pointer self) {
   auto& s = self->state;
   send(self, s.registrations->stop());
-  apply_to_all(self, [](operation_id) -> operation_event { return op_event::cancel{}; });
+  if (!mutated(actor_mutation::close_keeps_operations))
+    apply_to_all(self, [](operation_id) -> operation_event { return op_event::cancel{}; });
   send(self, s.registrations->close(s.operations.size()));
   adapter_rest rest;
   rest.closed = s.registrations->closed();
@@ -268,7 +298,7 @@ caf::result<adapter_rest> close(self_pointer self) {
 
 caf::result<done> start(self_pointer self) {
   auto& s = self->state;
-  if (!s.registrations->may_start() || s.starter.pending())
+  if ((!s.registrations->may_start() || s.starter.pending()) && !mutated(actor_mutation::started_twice))
     return to_caf({errc::state, "the adapter was started before"});
   if (s.fatal) return to_caf({errc::state, "the runtime is fatal"});
   if (const auto up = all_are_up(s); !up) return to_caf(up.error());
@@ -278,43 +308,36 @@ caf::result<done> start(self_pointer self) {
   return s.starter;
 }
 
-actor_report report(const adapter_state& s) {
-  actor_report r;
-  r.kind = actor_kind::adapter;
-  r.figures = {{"operations_open", static_cast<std::int64_t>(s.operations.size())},
-               {"submissions_queued", static_cast<std::int64_t>(s.queued)},
-               {"admitted", static_cast<std::int64_t>(s.admitted)},
-               {"released", static_cast<std::int64_t>(s.released)},
-               {"rejected", static_cast<std::int64_t>(s.rejected)},
-               {"fatal", s.fatal ? 1 : 0}};
-  r.rows.push_back(
-      {"registrations", to_string(s.registrations->claim()), {{"state", s.registrations->state_text()}}});
-  for (const auto& [op, e] : s.operations) {
-    report_row row{"operation", to_string(op), {{"direction", std::string{to_string(e.way)}}}};
-    row.facts.emplace_back("request", to_string(e.request));
-    row.facts.emplace_back("lease", to_string(e.lease));
-    row.facts.emplace_back("outcome", e.core.decided() ? to_string(*e.core.decided()) : "pending");
-    row.facts.emplace_back("access", std::string{to_string(e.core.access())});
-    row.facts.emplace_back("copies", std::string{to_string(e.core.copies())});
-    row.facts.emplace_back("claim", std::string{to_string(e.core.claim())});
-    if (e.cancel_answer) row.facts.emplace_back("cancel", std::string{to_string(*e.cancel_answer)});
-    if (!e.cancel_error.empty()) row.facts.emplace_back("cancel_error", e.cancel_error);
-    r.rows.push_back(std::move(row));
-  }
-  return r;
+/// What the provider has answered for a registration: opened or closed, or not.
+void on_registration(self_pointer self, registration_id id, const std::string& problem, bool opening) {
+  auto& s = self->state;
+  const auto before = s.registrations->registered_bytes();
+  const auto effects =
+      opening ? s.registrations->registered(id, problem) : s.registrations->revoked(id, problem);
+  const auto after = s.registrations->registered_bytes();
+  auto kind = opening ? journal_kind::registration_failed : journal_kind::registration_kept;
+  if (after != before) kind = opening ? journal_kind::registration_made : journal_kind::registration_closed;
+  if (after != before || !problem.empty())
+    note(self, kind, {.operation = s.registrations->claim(), .other = id.value});
+  if (auto* g = s.seen.numbers()) g->registered.store(after, std::memory_order_relaxed);
+  send(self, effects);
 }
 
 void on_peer_down(self_pointer self, actor_kind kind) {
   self->state.down.insert(kind);
   switch (kind) {
     case actor_kind::backend:
+      if (mutated(actor_mutation::backend_death_ignored)) return;
       return on_backend_down(self);
     case actor_kind::proof_collector:
+      if (mutated(actor_mutation::collector_death_ignored)) return;
       return apply_to_all(self, [](operation_id) -> operation_event { return op_event::collector_down{}; });
     case actor_kind::lender:
+      if (mutated(actor_mutation::lender_death_ignored)) return;
       apply_to_all(self, [](operation_id) -> operation_event { return op_event::lender_down{}; });
       return send(self, self->state.registrations->lender_down());
     case actor_kind::deadline_arbiter:
+      if (mutated(actor_mutation::arbiter_death_ignored)) return;
       return on_fatal(self);  // nobody is left who could settle (7.4)
     default:
       return;
@@ -327,10 +350,13 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
   s.drawn.emplace(config.runtime);
   s.proofs_drawn.emplace(config.runtime);
   s.registrations.emplace(config.runtime, s.drawn->next(), config.parts);
+  s.seen.open(self, config.watch, actor_kind::adapter);
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [self](const peer_down& down) {
-        if (down.runtime != self->state.config->runtime) return void(++self->state.rejected);
+        const bool ours = down.runtime == self->state.config->runtime;
+        if (!ours && !mutated(actor_mutation::adapter_believes_foreign_down))
+          return self->state.seen.rejected(++self->state.rejected);
         on_peer_down(self, down.kind);
       },
       [self](const quit_now&) {
@@ -339,9 +365,12 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
         self->quit();
       },
       [self](const report_request&) -> caf::result<actor_report> { return report(self->state); },
+      [self](const ask_slice& q) -> caf::result<facts_answer> { return slice(self->state, q); },
+      [self](const ask_about& q) -> caf::result<facts_answer> { return about(self->state, *q.what); },
       [self](const submit& m) { return on_submit(self, m); },
       [self](const cancel_operation& c) -> caf::result<done> {
-        if (!self->state.operations.contains(c.operation))
+        if (!self->state.operations.contains(c.operation) &&
+            !mutated(actor_mutation::unknown_cancel_answered))
           return to_caf({errc::unknown, "operation " + to_string(c.operation) + " is not open here"});
         apply(self, c.operation, op_event::cancel{c.who});
         return done{};
@@ -380,21 +409,29 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
           apply(self, w.operation, op_event::withdrawn{});
       },
       [self](const submission_escaped& e) { apply(self, e.operation, op_event::escaped{e.reason}); },
-      [self](const outcome_reported& o) { apply(self, o.operation, op_event::reported{o.value}); },
+      [self](const outcome_reported& o) {
+        const auto f = fact_of(o.value);
+        note(self, journal_kind::outcome_reported,
+             {.operation = o.operation, .value = f.served, .detail = static_cast<std::uint8_t>(f.what)});
+        apply(self, o.operation, op_event::reported{o.value});
+      },
       [self](const cancel_answered& c) {
         const auto it = self->state.operations.find(c.operation);
         if (it == self->state.operations.end()) return;
         it->second.cancel_answer = c.disposition;
         it->second.cancel_error = c.problem;
       },
-      [self](const registration_done& r) {
-        send(self, self->state.registrations->registered(r.registration, r.problem));
+      [self](const registration_done& r) { on_registration(self, r.registration, r.problem, true); },
+      [self](const registration_closed& r) { on_registration(self, r.registration, r.problem, false); },
+      [self](const access_ended& a) {
+        const auto it = self->state.operations.find(a.operation);
+        if (it != self->state.operations.end() && it->second.proof == a.proof) it->second.source = a.source;
+        apply(self, a.operation, op_event::access_ended{a.proof});
       },
-      [self](const registration_closed& r) {
-        send(self, self->state.registrations->revoked(r.registration, r.problem));
-      },
-      [self](const access_ended& a) { apply(self, a.operation, op_event::access_ended{a.proof}); },
       [self](const access_unproven& a) {
+        const auto it = self->state.operations.find(a.operation);
+        if (it != self->state.operations.end() && it->second.proof == a.proof)
+          it->second.disputed = evidence_fact{now_of(self), a.reason};
         apply(self, a.operation, op_event::access_unproven{a.proof, a.reason});
       },
       [self](const parts_held& h) { send(self, self->state.registrations->held(h.hold)); },

@@ -8,6 +8,7 @@
 #include "messages/adapter.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -20,6 +21,7 @@ struct adapter_config {
   bool can_publish = true;
   std::size_t max_operations = 1024;          ///< admitted and not released (7.7)
   std::size_t max_queued_submissions = 1024;  ///< handed to the backend, not answered (7.7)
+  std::shared_ptr<observation> watch = {};
 };
 
 adapter_actor spawn_adapter(caf::actor_system& system, adapter_config config);

@@ -3,12 +3,16 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "actors/errors.hpp"
+#include "actors/guard.hpp"
+#include "actors/observe.hpp"
 #include "actors/outlet.hpp"
 #include "actors/thrown.hpp"
 #include "messages/wiring.hpp"
+#include "src/facts.hpp"
 
 namespace kvlease {
 
@@ -30,42 +34,54 @@ struct backend_state {
   std::optional<id_source<route_id>> routes;
   std::uint64_t probes_drawn = 0;  ///< of questions to the provider
   std::uint64_t submissions = 0;
-  provider_figures seen;
+  provider_figures units;
   bool looking = false;
+  std::unordered_map<operation_id, time_point> queued;  ///< submissions that no worker has answered
+  observer seen;
 };
 
-using self_pointer = backend_actor::stateful_pointer<backend_state>;
+using self_pointer = metered_pointer<backend_actor, backend_state>;
 
 /// Polls for an outcome; a poll that throws is a failure (scenarios 4.4).
 std::optional<outcome> poll_outcome(attempt& a) {
   try {
     return a.poll();
   } catch (...) {
+    if (mutated(actor_mutation::broken_poll_is_pending)) return std::nullopt;
     return failed{"poll failed: " + what_was_thrown()};
   }
 }
 
 // ---- jobs: on a worker, with everything they need in their hands
 
-void submit_job(provider& service, ledger& roots, const backend_outlet& out, start_submission s) {
+void submit_job(provider& service, ledger& roots, const backend_outlet& out, const start_submission& s,
+                const observation* watch, const executor& clock) {
   const auto token = roots.token(s.operation);
   const auto extent = roots.extent(s.operation);
-  if (token == nullptr || !token->enter()) return out->send(submission_withdrawn{s.operation});
+  const bool entered = token != nullptr && (token->enter() || mutated(actor_mutation::withdrawn_is_called));
+  if (!entered) return out->send(submission_withdrawn{s.operation});
   const auto along = s.along ? roots.route_of(*s.along) : nullptr;
-  if (s.along && along == nullptr)
+  if (s.along && along == nullptr && !mutated(actor_mutation::closed_route_is_none))
     return out->send(
         submission_refused{s.operation, "route " + to_string(*s.along) + " is closed, or foreign"});
+  if (watch != nullptr)
+    note_at(watch->log().get(), clock.now(), actor_kind::backend, journal_kind::submission_entered,
+            {.operation = s.operation});
   std::shared_ptr<attempt> made;
   try {
     made = s.way == direction::fetch ? service.as_fetches()->fetch(*extent, along.get())
                                      : service.as_publishes()->publish(*extent);
   } catch (const submission_rejected& e) {
+    if (mutated(actor_mutation::rejected_is_escaped))
+      return out->send(submission_escaped{s.operation, e.what()});
     return out->send(submission_refused{s.operation, e.what()});
   } catch (...) {
+    if (mutated(actor_mutation::escaped_is_rejected))
+      return out->send(submission_refused{s.operation, what_was_thrown()});
     return out->send(submission_escaped{s.operation, what_was_thrown()});
   }
   if (made == nullptr) return out->send(submission_escaped{s.operation, "the provider returned no attempt"});
-  roots.root_attempt(s.operation, made);
+  if (!mutated(actor_mutation::attempt_not_rooted)) roots.root_attempt(s.operation, made);
   out->send(submission_accepted{s.operation, poll_outcome(*made)});
 }
 
@@ -83,7 +99,7 @@ void cancel_job(ledger& roots, const backend_outlet& out, operation_id op) {
     try {
       answered.disposition = request_cancel(*a);
     } catch (...) {
-      answered.problem = what_was_thrown();
+      if (!mutated(actor_mutation::cancel_error_lost)) answered.problem = what_was_thrown();
     }
   }
   out->send(std::move(answered));
@@ -110,6 +126,7 @@ void close_route_job(ledger& roots, const backend_outlet& out, std::uint64_t tic
   route_done answered{ticket, std::nullopt, std::nullopt};
   try {
     if (const auto r = roots.route_of(id)) {
+      if (mutated(actor_mutation::broken_route_close_is_done)) roots.route_closed(id);
       r->close();  // if it throws, the route is open still
       roots.route_closed(id);
       answered.route = id;
@@ -133,7 +150,7 @@ void register_job(provider& service, ledger& roots, const backend_outlet& out, c
       roots.root_registration(r.registration, std::move(handle));
     }
   } catch (...) {
-    answered.problem = what_was_thrown();
+    if (!mutated(actor_mutation::failed_registration_is_done)) answered.problem = what_was_thrown();
   }
   out->send(std::move(answered));
 }
@@ -141,7 +158,9 @@ void register_job(provider& service, ledger& roots, const backend_outlet& out, c
 void unregister_job(ledger& roots, const backend_outlet& out, registration_id id) {
   registration_closed answered{id, {}};
   try {
-    if (const auto handle = roots.registration_of(id)) handle->close();
+    const auto handle = roots.registration_of(id);
+    if (mutated(actor_mutation::broken_close_is_done)) roots.registration_closed(id);
+    if (handle) handle->close();  // if it throws, the handle stays and is tried again
     roots.registration_closed(id);
   } catch (...) {
     answered.problem = what_was_thrown();
@@ -204,23 +223,59 @@ void on_wired(self_pointer self, const wired& w) {
   });
 }
 
-/// With the provider's figures as of the last look; looking is a provider call, so a worker does it.
+/// Looking is a provider call, so a worker does it; what it finds is shown the next time.
+void look_at_units(self_pointer self) {
+  if (std::exchange(self->state.looking, true)) return;
+  on_worker(self, [](provider& service, ledger&, const backend_outlet& out) {
+    const auto c = service.counters();
+    out->send(provider_figures{c.hits, c.misses, c.failures});
+  });
+}
+
+/// With the provider's figures as of the last look.
 caf::result<actor_report> report(self_pointer self) {
   auto& s = self->state;
-  if (!std::exchange(s.looking, true))
-    on_worker(self, [](provider& service, ledger&, const backend_outlet& out) {
-      const auto c = service.counters();
-      out->send(provider_figures{c.hits, c.misses, c.failures});
-    });
+  look_at_units(self);
   actor_report r;
   r.kind = actor_kind::backend;
   r.figures = {{"submissions", static_cast<std::int64_t>(s.submissions)},
                {"awaiting_outcome", static_cast<std::int64_t>(s.awaited.size())},
-               {"unit_hits", static_cast<std::int64_t>(s.seen.hits)},
-               {"unit_misses", static_cast<std::int64_t>(s.seen.misses)},
-               {"unit_failures", static_cast<std::int64_t>(s.seen.failures)}};
+               {"unit_hits", static_cast<std::int64_t>(s.units.hits)},
+               {"unit_misses", static_cast<std::int64_t>(s.units.misses)},
+               {"unit_failures", static_cast<std::int64_t>(s.units.failures)}};
   r.rows.push_back({"provider", s.config.description, {}});
   return r;
+}
+
+/// What a worker says of a submission.
+template <class Message>
+void pass_on(self_pointer self, const Message& m) {
+  self->state.queued.erase(m.operation);
+  tell(self, self->state.peers->adapter, m);
+}
+
+backend_fact fact_of(const backend_state& s) {
+  const auto n = [](auto x) { return static_cast<std::int64_t>(x); };
+  auto& service = *s.config.service;
+  return {.uri = s.config.description,
+          .registers = service.as_registers_pools() != nullptr,
+          .polls = service.as_pollable() != nullptr,
+          .attempts = n(s.awaited.size()),
+          .hits = n(s.units.hits),
+          .misses = n(s.units.misses),
+          .failures = n(s.units.failures),
+          .queued_since = {}};
+}
+
+facts_answer about(const backend_state& s, const about_question& q) {
+  auto f = std::make_shared<actor_facts>(actor_facts{.from = actor_kind::backend});
+  f->backend = fact_of(s);
+  for (const auto op : q.operations)
+    if (const auto it = s.queued.find(op); it != s.queued.end()) {
+      f->backend->calling = true;
+      f->backend->queued_since = it->second;
+    }
+  return {std::move(f)};
 }
 
 backend_actor::behavior_type backend(self_pointer self, const backend_config& config) {
@@ -229,6 +284,7 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
   s.schedule = poll_schedule{config.polling};
   s.way_in.open(backend_actor{self});
   s.routes.emplace(config.runtime);
+  s.seen.open(self, config.watch, actor_kind::backend);
   return {
       [self](const wired& w) { on_wired(self, w); },
       [self](const peer_down& down) {
@@ -243,13 +299,23 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
         self->quit();
       },
       [self](const report_request&) { return report(self); },
+      [self](const ask_slice&) -> caf::result<facts_answer> {
+        look_at_units(self);
+        return about(self->state, {});
+      },
+      [self](const ask_about& q) -> caf::result<facts_answer> { return about(self->state, *q.what); },
       [self](const start_submission& start) {
         ++self->state.submissions;
+        self->state.queued.emplace(start.operation, now_of(self));
         try {
-          on_worker(self, [start](provider& service, ledger& roots, const backend_outlet& out) {
-            submit_job(service, roots, out, start);
+          const auto& with = self->state.config;
+          on_worker(self, [start, watch = with.watch, clock = with.workers](provider& service, ledger& roots,
+                                                                            const backend_outlet& out) {
+            submit_job(service, roots, out, start, watch.get(), *clock);
           });
         } catch (...) {  // no worker took it, so nothing escaped
+          self->state.queued.erase(start.operation);
+          if (mutated(actor_mutation::unposted_submission_is_silent)) return;
           tell(self, self->state.peers->adapter,
                submission_refused{start.operation, "no worker: " + what_was_thrown()});
         }
@@ -283,7 +349,7 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
           try {
             answered.value.hits = service.as_fetches()->probe(p.extent, p.names);
           } catch (...) {
-            answered.problem = what_was_thrown();
+            if (!mutated(actor_mutation::probe_error_is_miss)) answered.problem = what_was_thrown();
           }
           out->send(std::move(answered));
         });
@@ -333,6 +399,7 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
       },
       [self](const submission_accepted& a) {
         auto& state = self->state;
+        state.queued.erase(a.operation);
         tell(self, state.peers->adapter, a);
         if (a.value) {
           tell(self, state.peers->adapter, outcome_reported{a.operation, *a.value});
@@ -341,14 +408,14 @@ backend_actor::behavior_type backend(self_pointer self, const backend_config& co
         state.awaited.insert(a.operation);
         if (state.schedule.wake()) start_round(self);
       },
-      [self](const submission_refused& r) { tell(self, self->state.peers->adapter, r); },
-      [self](const submission_withdrawn& w) { tell(self, self->state.peers->adapter, w); },
-      [self](const submission_escaped& e) { tell(self, self->state.peers->adapter, e); },
+      [self](const submission_refused& r) { pass_on(self, r); },
+      [self](const submission_withdrawn& w) { pass_on(self, w); },
+      [self](const submission_escaped& e) { pass_on(self, e); },
       [self](const cancel_answered& c) { tell(self, self->state.peers->adapter, c); },
       [self](const registration_done& r) { tell(self, self->state.peers->adapter, r); },
       [self](const registration_closed& r) { tell(self, self->state.peers->adapter, r); },
       [self](const provider_figures& f) {
-        self->state.seen = f;
+        self->state.units = f;
         self->state.looking = false;
       },
       [self](const outcomes_polled& round) { on_round(self, round); },

@@ -8,6 +8,7 @@
 #include "messages/backend.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -18,6 +19,7 @@ struct backend_config {
   std::shared_ptr<ledger> roots;
   poll_limits polling;
   std::string description;  ///< the provider's own, asked once
+  std::shared_ptr<observation> watch = {};
 };
 
 backend_actor spawn_backend(caf::actor_system& system, backend_config config);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "messages/deadline_arbiter.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -14,6 +15,7 @@ struct arbiter_config {
   incarnation runtime;
   /// Called once on fatal; must not block (the runtime hands the record to a thread made at start, 4.8).
   std::function<void(const fatal_record&)> contain;
+  std::shared_ptr<observation> watch = {};
 };
 
 deadline_arbiter_actor spawn_deadline_arbiter(caf::actor_system& system, arbiter_config config);

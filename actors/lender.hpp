@@ -9,6 +9,7 @@
 #include "src/exposure.hpp"
 #include "src/ledger.hpp"
 #include "src/lending.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -19,6 +20,7 @@ struct lender_config {
   paint_mode paint = paint_mode::full;
   std::shared_ptr<std::atomic<std::uint64_t>> paint_exposure;  ///< where the paint's findings are counted
   std::chrono::nanoseconds answer_within = std::chrono::seconds{10};
+  std::shared_ptr<observation> watch = {};
 };
 
 /// `config.core` must be accepted by lending::make.

@@ -1,10 +1,14 @@
 #include "actors/proof_collector.hpp"
 
 #include <map>
+#include <unordered_map>
 
+#include "actors/guard.hpp"
+#include "actors/observe.hpp"
 #include "actors/outlet.hpp"
 #include "actors/thrown.hpp"
 #include "messages/wiring.hpp"
+#include "src/facts.hpp"
 
 namespace kvlease {
 
@@ -21,9 +25,14 @@ struct collector_state {
   std::map<operation_id, proof_id> in_flight;
   poll_schedule schedule;
   std::uint64_t proofs = 0, disputed = 0, rejected = 0;
+  std::unordered_map<operation_id, time_point> since;  ///< of the proofs in flight
+  time_point round_began;                              ///< the round of polls under way, or the last
+  time_point asked, round_ended;  ///< the last whole round: what it did not answer was running
+  std::uint64_t rounds_ended = 0;
+  observer seen;
 };
 
-using self_pointer = proof_collector_actor::stateful_pointer<collector_state>;
+using self_pointer = metered_pointer<proof_collector_actor, collector_state>;
 
 // ---- jobs
 
@@ -32,13 +41,14 @@ access_polled::answer ask_one(ledger& roots, operation_id op, proof_id proof, au
   access_polled::answer a{op, proof, access_state::unproven, proof_source::terminal_status, {}};
   const auto subject = roots.attempt_of(op);
   if (subject == nullptr) {
+    if (mutated(actor_mutation::missing_attempt_is_end)) a.state = access_state::ended;
     a.reason = "there is no attempt to ask about";
     return a;
   }
   try {
     question(a, subject);
   } catch (...) {
-    a.state = access_state::unproven;
+    a.state = mutated(actor_mutation::broken_proof_is_end) ? access_state::ended : access_state::unproven;
     a.reason = what_was_thrown();
   }
   return a;
@@ -49,11 +59,15 @@ void poll_job(provider& service, ledger& roots, const collector_outlet& out, con
   for (const auto& [op, proof] : proofs) {
     auto a =
         ask_one(roots, op, proof, [&](access_polled::answer& into, const std::shared_ptr<attempt>& subject) {
-          const auto said = service.as_pollable()->poll_access(*subject);
+          const auto whom =
+              mutated(actor_mutation::one_answer_for_all) ? roots.attempt_of(proofs.front().first) : subject;
+          const auto said = service.as_pollable()->poll_access(*whom);
           into.state = said.state;
           into.source = said.source;
           if (said.state == access_state::unproven) into.reason = "the provider can't tell";
         });
+    if (a.state == access_state::running && mutated(actor_mutation::running_is_end))
+      a.state = access_state::ended;
     if (a.state != access_state::running) round.answers.push_back(std::move(a));
   }
   out->send(std::move(round));
@@ -68,7 +82,7 @@ void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, 
         deliveries* d = service.as_fetches();
         if (d == nullptr) d = service.as_publishes();
         const std::shared_ptr<attempt> one[] = {subject};
-        const bool ended = d != nullptr && d->quiesce(one);
+        const bool ended = d != nullptr && (d->quiesce(one) || mutated(actor_mutation::false_proof_is_end));
         into.state = ended ? access_state::ended : access_state::unproven;
         if (!ended) into.reason = "quiesce answered false";
       }));
@@ -86,6 +100,7 @@ void start_job(self_pointer self, const proof_list& proofs, bool round, Job job)
   try {
     self->state.config.workers->post(std::move(job));
   } catch (...) {
+    if (mutated(actor_mutation::unposted_proof_is_silent)) return;
     access_polled lost;
     lost.round = round;
     const auto reason = "the proof can't be started: " + what_was_thrown();
@@ -97,6 +112,7 @@ void start_job(self_pointer self, const proof_list& proofs, bool round, Job job)
 
 void start_round(self_pointer self) {
   auto& s = self->state;
+  s.round_began = now_of(self);
   const proof_list proofs{s.in_flight.begin(), s.in_flight.end()};
   start_job(self, proofs, true,
             [service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), proofs] {
@@ -108,6 +124,7 @@ void collect(self_pointer self, const collect_proof& c) {
   auto& s = self->state;
   ++s.proofs;
   s.in_flight[c.operation] = c.proof;
+  s.since[c.operation] = now_of(self);
   if (s.config.service->as_pollable() != nullptr) {
     if (s.schedule.wake()) start_round(self);
     return;
@@ -123,13 +140,16 @@ void on_answers(self_pointer self, const access_polled& polled) {
   bool advanced = false;
   for (const auto& a : polled.answers) {
     const auto it = s.in_flight.find(a.operation);
-    if (it == s.in_flight.end() || it->second != a.proof) {
-      ++s.rejected;
+    const bool stale =
+        it == s.in_flight.end() || (it->second != a.proof && !mutated(actor_mutation::stale_answer_counts));
+    if (stale) {
+      s.seen.rejected(++s.rejected);
       continue;
     }
     s.in_flight.erase(it);
+    s.since.erase(a.operation);
     advanced = true;
-    if (a.state == access_state::ended) {
+    if (a.state == access_state::ended || mutated(actor_mutation::unproven_is_end)) {
       tell(self, s.peers->adapter, access_ended{a.operation, a.proof, a.source});
     } else {
       ++s.disputed;
@@ -137,6 +157,9 @@ void on_answers(self_pointer self, const access_polled& polled) {
     }
   }
   if (!polled.round) return;
+  s.asked = s.round_began;
+  s.round_ended = now_of(self);
+  ++s.rounds_ended;
   const auto next = s.schedule.end(advanced, !s.in_flight.empty());
   if (!next) return;
   if (next->count() == 0) {
@@ -152,11 +175,42 @@ void on_poll(self_pointer self, std::uint64_t generation) {
   if (generation == 0 ? s.schedule.wake() : s.schedule.due(generation)) start_round(self);
 }
 
+proof_fact fact_of(const collector_state& s, operation_id op, proof_id proof) {
+  proof_fact f{.operation = op, .proof = proof, .since = {}, .last_look = {}};
+  if (const auto it = s.since.find(op); it != s.since.end()) f.since = it->second;
+  f.blocking = s.config.service->as_pollable() == nullptr;
+  // A round that began after the proof did has asked it, and would have ended it had it not been running.
+  if (!f.blocking && s.rounds_ended > 0 && s.asked >= f.since) {
+    f.looks = s.rounds_ended;
+    f.last_look = s.round_ended;
+  }
+  return f;
+}
+
+facts_answer slice(const collector_state& s, const ask_slice& q) {
+  auto f = std::make_shared<actor_facts>(actor_facts{.from = actor_kind::proof_collector});
+  auto it = s.in_flight.upper_bound(operation_id{q.after});
+  for (; it != s.in_flight.end() && f->proofs.size() < q.most; ++it)
+    f->proofs.push_back(fact_of(s, it->first, it->second));
+  f->more = it != s.in_flight.end();
+  f->total = s.in_flight.size();
+  return {std::move(f)};
+}
+
+facts_answer about(const collector_state& s, const about_question& q) {
+  auto f = std::make_shared<actor_facts>(actor_facts{.from = actor_kind::proof_collector});
+  for (const auto op : q.operations)
+    if (const auto it = s.in_flight.find(op); it != s.in_flight.end())
+      f->proofs.push_back(fact_of(s, op, it->second));
+  return {std::move(f)};
+}
+
 proof_collector_actor::behavior_type proof_collector(self_pointer self, const collector_config& config) {
   auto& s = self->state;
   s.config = config;
   s.schedule = poll_schedule{config.polling};
   s.way_in.open(proof_collector_actor{self});
+  s.seen.open(self, config.watch, actor_kind::proof_collector);
   return {
       [self](const wired& w) { self->state.peers = w.peers; },
       [](const peer_down&) {},
@@ -172,6 +226,8 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
                      {"rejected", static_cast<std::int64_t>(state.rejected)}};
         return r;
       },
+      [self](const ask_slice& q) -> caf::result<facts_answer> { return slice(self->state, q); },
+      [self](const ask_about& q) -> caf::result<facts_answer> { return about(self->state, *q.what); },
       [self](const collect_proof& c) { collect(self, c); },
       [self](const access_polled& p) { on_answers(self, p); },
       [self](const poll_access& p) { on_poll(self, p.generation); },

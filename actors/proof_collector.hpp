@@ -8,6 +8,7 @@
 #include "messages/proof_collector.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -16,6 +17,7 @@ struct collector_config {
   std::shared_ptr<executor> workers;
   std::shared_ptr<ledger> roots;
   poll_limits polling;
+  std::shared_ptr<observation> watch = {};
 };
 
 proof_collector_actor spawn_proof_collector(caf::actor_system& system, collector_config config);

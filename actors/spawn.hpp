@@ -13,6 +13,7 @@
 #include "src/include/kvlease/manager_port.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
+#include "src/observation.hpp"
 #include "src/profile.hpp"
 
 namespace kvlease {
@@ -24,6 +25,8 @@ struct runtime_setup {
   std::shared_ptr<manager_port> manager;
   bool manager_blocks = false;
   std::vector<std::int64_t> staging_slots;  ///< one count a pool group
+  std::vector<host_span> staging_memory;    ///< one a pool group, or none: the device allocates
+  std::size_t page_access_bytes = 0;        ///< of staging for the engine's own access; 0: none
   bytes scope;                              ///< of the names
   std::function<std::shared_ptr<provider>(const provider_context&)> open_provider;
   std::shared_ptr<executor> submit_workers;
@@ -32,11 +35,13 @@ struct runtime_setup {
   transfer_timeout registration_timeout;
   std::function<void(const fatal_record&)> contain;
   poll_limits polling;
-  std::chrono::nanoseconds cuda_spin = std::chrono::microseconds{30};
+  std::chrono::nanoseconds cuda_spin = std::chrono::milliseconds{2};
+  bool keep_awake = false;  ///< cuda_config::keep_awake
   paint_mode paint = paint_mode::full;
   std::size_t max_operations = 1024;
   std::size_t max_waiting_leases = 1024;
   std::size_t max_queued_submissions = 1024;
+  std::shared_ptr<journal> log = nullptr;  ///< of every transition; null: none
 };
 
 /// What a runtime consists of. The handles are dropped before the actor system goes (caf.md, rule 1).
@@ -47,6 +52,7 @@ struct runtime_parts {
   std::shared_ptr<std::atomic<std::uint64_t>> paint_exposure;
   std::shared_ptr<provider> service;
   std::vector<part> parts;
+  std::shared_ptr<observation> watch;
 
   std::uint64_t exposure_bytes() const { return touches->exposure_bytes() + paint_exposure->load(); }
 };

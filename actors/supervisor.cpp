@@ -6,7 +6,10 @@
 #include <set>
 
 #include "actors/errors.hpp"
+#include "actors/guard.hpp"
+#include "actors/observe.hpp"
 #include "messages/wiring.hpp"
+#include "src/facts.hpp"
 
 namespace kvlease {
 
@@ -25,9 +28,10 @@ struct supervisor_state {
   time_point give_up;
   std::vector<std::string> waiting_for;
   std::vector<caf::typed_response_promise<stop_report>> askers;
+  observer seen;
 };
 
-using self_pointer = supervisor_actor::stateful_pointer<supervisor_state>;
+using self_pointer = metered_pointer<supervisor_actor, supervisor_state>;
 
 /// Calls `each(kind, handle)` for every actor but the supervisor.
 template <class F>
@@ -45,6 +49,7 @@ void for_peers(const wiring& w, F each) {
 void finish(self_pointer self, bool stopped) {
   auto& s = self->state;
   s.stopping = false;
+  note(self, journal_kind::stop_ended, {.value = stopped ? 1U : 0U});
   stop_report report{stopped, s.waiting_for};
   if (!stopped) {
     for (const auto& line : s.config.roots->rest()) report.retained.push_back(line);
@@ -86,25 +91,31 @@ void take_step(self_pointer self) {
   switch (s.step) {
     case stop_step::running:
     case stop_step::admission:
-      return ask<done>(self, s.peers->deadline_arbiter, close_admission{},
-                       [](supervisor_state& st, const done&) {
-                         st.step = stop_step::adapter;
-                         return true;
-                       });
+      if (mutated(actor_mutation::stop_skips_admission)) {
+        s.step = stop_step::adapter;
+        return take_step(self);
+      }
+      return ask<done>(
+          self, s.peers->deadline_arbiter, close_admission{}, [](supervisor_state& st, const done&) {
+            st.step = mutated(actor_mutation::stop_skips_adapter) ? stop_step::lender : stop_step::adapter;
+            return true;
+          });
     case stop_step::adapter:
-      return ask<adapter_rest>(self, s.peers->adapter, close_adapter{},
-                               [](supervisor_state& st, const adapter_rest& rest) {
-                                 st.waiting_for = rest.waiting_for;
-                                 if (rest.closed) st.step = stop_step::lender;
-                                 return rest.closed;
-                               });
+      return ask<adapter_rest>(
+          self, s.peers->adapter, close_adapter{}, [](supervisor_state& st, const adapter_rest& rest) {
+            st.waiting_for = rest.waiting_for;
+            if (rest.closed)
+              st.step = mutated(actor_mutation::stop_skips_lender) ? stop_step::arbiter : stop_step::lender;
+            return rest.closed;
+          });
     case stop_step::lender:
       return ask<lender_rest>(
           self, s.peers->lender, shut_lender{}, [](supervisor_state& st, const lender_rest& rest) {
             st.waiting_for = {fmt::format("lender: {} leases, {} holds, {} slots quarantined", rest.leases,
                                           rest.holds, rest.slots.quarantined)};
             const bool clear = rest.leases == 0 && rest.holds == 0 && rest.slots.quarantined == 0;
-            if (clear) st.step = stop_step::arbiter;
+            if (clear)
+              st.step = mutated(actor_mutation::stop_skips_arbiter) ? stop_step::memory : stop_step::arbiter;
             return clear;
           });
     case stop_step::arbiter:
@@ -127,8 +138,16 @@ void take_step(self_pointer self) {
   }
 }
 
+facts_answer facts(const supervisor_state& s) {
+  auto f = std::make_shared<actor_facts>(actor_facts{.from = actor_kind::supervisor});
+  f->stopping = s.step != stop_step::running || s.stopping;
+  f->down.assign(s.down.begin(), s.down.end());
+  return {std::move(f)};
+}
+
 supervisor_actor::behavior_type supervisor(self_pointer self, const supervisor_config& config) {
   self->state.config = config;
+  self->state.seen.open(self, config.watch, actor_kind::supervisor);
   self->set_down_handler([self](caf::down_msg& down) {
     auto& s = self->state;
     if (s.peers == nullptr) return;
@@ -137,11 +156,15 @@ supervisor_actor::behavior_type supervisor(self_pointer self, const supervisor_c
       if (handle.address() == down.source) lost = kind;
     });
     if (!lost || !s.down.insert(*lost).second) return;
+    note(self, journal_kind::actor_down, {.value = static_cast<std::uint64_t>(*lost)});
+    if (auto* g = s.seen.numbers()) g->down |= 1U << static_cast<unsigned>(*lost);
     for_peers(*s.peers, [&](actor_kind kind, const auto& handle) {
-      if (kind != *lost) tell(self, handle, peer_down{*lost, s.peers->runtime});
+      if (kind != *lost && !mutated(actor_mutation::death_untold))
+        tell(self, handle, peer_down{*lost, s.peers->runtime});
     });
     const auto now = now_of(self);
-    if (lost == actor_kind::deadline_arbiter && s.config.contain)
+    const bool contains = s.config.contain && !mutated(actor_mutation::arbiter_death_uncontained);
+    if (lost == actor_kind::deadline_arbiter && contains)
       s.config.contain(
           {.reason = "the deadline arbiter is down", .started = now, .deadline = now, .noticed = now});
   });
@@ -169,7 +192,10 @@ supervisor_actor::behavior_type supervisor(self_pointer self, const supervisor_c
           r.rows.push_back({"actor", std::string{to_string(kind)}, {{"state", "down"}}});
         return r;
       },
+      [self](const ask_slice&) -> caf::result<facts_answer> { return facts(self->state); },
+      [self](const ask_about&) -> caf::result<facts_answer> { return facts(self->state); },
       [self](const stop_runtime& stop) -> caf::result<stop_report> {
+        note(self, journal_kind::stop_asked, {.value = static_cast<std::uint64_t>(stop.bound.count())});
         auto& s = self->state;
         auto rp = self->make_response_promise<stop_report>();
         s.askers.push_back(rp);

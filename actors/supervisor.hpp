@@ -8,6 +8,7 @@
 
 #include "messages/supervisor.hpp"
 #include "src/ledger.hpp"
+#include "src/observation.hpp"
 
 namespace kvlease {
 
@@ -17,6 +18,7 @@ struct supervisor_config {
   std::function<void(const fatal_record&)> contain = {};
   std::chrono::nanoseconds look_again = std::chrono::milliseconds{2};  ///< while a shutdown waits
   std::chrono::nanoseconds answer_within = std::chrono::seconds{5};
+  std::shared_ptr<observation> watch = {};
 };
 
 supervisor_actor spawn_supervisor(caf::actor_system& system, supervisor_config config);

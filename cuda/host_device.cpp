@@ -35,6 +35,18 @@ result<std::shared_ptr<memory_block>> map(std::size_t nbytes, const char* what) 
   return std::make_shared<mapped_block>(at, nbytes);
 }
 
+/// The host's own memory: there is nothing to undo.
+class lent_block final : public memory_block {
+ public:
+  lent_block(std::uintptr_t at, std::size_t size) : at_{at}, size_{size} {}
+  std::uintptr_t address() const noexcept override { return at_; }
+  std::size_t size() const noexcept override { return size_; }
+
+ private:
+  std::uintptr_t at_;
+  std::size_t size_;
+};
+
 const char* name(host_stream mode) {
   switch (mode) {
     case host_stream::threaded:
@@ -46,6 +58,8 @@ const char* name(host_stream mode) {
   }
   return "unknown";
 }
+
+const error sticky{errc::device, "the device is lost (injected)"};
 
 std::string text(device_event e) { return "event " + std::to_string(e.value); }
 
@@ -75,6 +89,17 @@ result<std::shared_ptr<memory_block>> host_device::allocate_staging(std::size_t 
   return map(nbytes, "staging memory");
 }
 
+result<std::shared_ptr<memory_block>> host_device::register_staging(std::uintptr_t address,
+                                                                    std::size_t nbytes) {
+  if (address == 0) return fail(errc::invalid, "staging memory at a null address can't be registered");
+  if (nbytes == 0) return fail(errc::invalid, "staging memory of 0 bytes, must be 1 or more");
+  return std::make_shared<lent_block>(address, nbytes);
+}
+
+bool host_device::reaches(std::uintptr_t, std::size_t) const { return reaches_; }
+
+void host_device::reach_nothing() { reaches_ = false; }
+
 result<void> host_device::bind_thread() {
   std::thread::id nobody{};
   const std::thread::id self = std::this_thread::get_id();
@@ -94,7 +119,7 @@ void host_device::check_thread() const {
 #endif
 }
 
-result<void> host_device::enqueue(std::shared_ptr<const copy_batch> batch) {
+result<std::size_t> host_device::enqueue(std::shared_ptr<const copy_batch> batch) {
   check_thread();
   if (!batch) return fail(errc::invalid, "copy batch: none given");
   for (std::size_t i = 0; i < batch->rows.size(); ++i) {
@@ -103,6 +128,13 @@ result<void> host_device::enqueue(std::shared_ptr<const copy_batch> batch) {
       return fail(errc::invalid, "copy batch: row " + std::to_string(i) + " has a null address");
   }
   lock held{mutex_};
+  if (lost_) return tl::unexpected{sticky};
+  if (batch->after > marks_)
+    return fail(errc::invalid, "copy batch: waits for event " + std::to_string(batch->after) +
+                                   ", which mark() did not make");
+  if (queue_.size() >= room_)
+    return fail(errc::capacity,
+                std::to_string(queue_.size()) + " works are queued, the bound is " + std::to_string(room_));
   std::size_t rows = batch->rows.size();
   const bool struck = std::exchange(fail_enqueue_, false);
   if (struck) {
@@ -114,12 +146,13 @@ result<void> host_device::enqueue(std::shared_ptr<const copy_batch> batch) {
   if (struck)
     return fail(errc::device, "copy batch: failed after " + std::to_string(rows) + " of " +
                                   std::to_string(of) + " rows (injected)");
-  return {};
+  return std::size_t{1};
 }
 
-result<device_event> host_device::record() {
+result<device_event> host_device::record(copy_kind) {
   check_thread();
   lock held{mutex_};
+  if (lost_) return tl::unexpected{sticky};
   if (std::exchange(fail_record_, false)) {
     ++struck_;
     return fail(errc::device, "event record: failed (injected)");
@@ -135,6 +168,7 @@ result<event_state> host_device::query(device_event e) {
   lock held{mutex_};
   const auto at = events_.find(e.value);
   if (at == events_.end()) return fail(errc::unknown, text(e) + ": not recorded on this device, or recycled");
+  if (lost_) return tl::unexpected{sticky};
   if (std::exchange(fail_query_, false)) {
     ++struck_;
     at->second = event_memory::in_error;
@@ -153,6 +187,33 @@ void host_device::recycle(device_event e) {
     ++bad_recycles_;
   else
     events_.erase(at);
+}
+
+std::optional<error> host_device::lost() const {
+  lock held{mutex_};
+  if (!lost_) return std::nullopt;
+  return sticky;
+}
+
+void host_device::launch(std::function<void()> call) {
+  lock held{mutex_};
+  push(held, work{.call = std::move(call)});
+}
+
+event_handle host_device::mark() {
+  lock held{mutex_};
+  return ++marks_;
+}
+
+void host_device::lose() {
+  lock held{mutex_};
+  lost_ = true;
+  ++struck_;
+}
+
+void host_device::set_room(std::size_t works) {
+  lock held{mutex_};
+  room_ = works;
 }
 
 void host_device::fail_next_enqueue(std::size_t after_rows) {
@@ -251,6 +312,7 @@ void host_device::drain_here(lock& held) {
 }
 
 void host_device::copy(const work& w) {
+  if (w.call) w.call();
   for (std::size_t i = 0; i < w.rows && !stop_.load(std::memory_order_relaxed); ++i) {
     const copy_row& row = w.batch->rows[i];
     if (row.nbytes > 0)

@@ -13,8 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -41,17 +44,28 @@ class host_device final : public device_port {
   /// 4 KiB aligned, zero-filled. Errors: invalid for 0 bytes; no_memory with the size.
   result<std::shared_ptr<memory_block>> allocate_device(std::size_t nbytes) override;
   result<std::shared_ptr<memory_block>> allocate_staging(std::size_t nbytes) override;
+  result<std::shared_ptr<memory_block>> register_staging(std::uintptr_t address, std::size_t nbytes) override;
+
+  bool reaches(std::uintptr_t address, std::size_t nbytes) const override;
 
   /// Errors: state when `threaded` and another thread is bound.
   result<void> bind_thread() override;
-  /// Errors: invalid for no batch or a null address in a row, with nothing queued; device by fault.
-  result<void> enqueue(std::shared_ptr<const copy_batch> batch) override;
-  /// Errors: device by fault, with nothing recorded.
-  result<device_event> record() override;
+  /// Errors: invalid for no batch, a null address in a row or an event to wait for that mark() did not make,
+  /// with nothing queued; capacity by set_room(); device by fault.
+  result<std::size_t> enqueue(std::shared_ptr<const copy_batch> batch) override;
+  /// Copies of both kinds share the stream here. Errors: device by fault, with nothing recorded.
+  result<device_event> record(copy_kind kind) override;
   /// Errors: unknown for an event that was not recorded here or was recycled; device by fault.
   result<event_state> query(device_event e) override;
   /// An event that was not seen complete is left as it is, and counted in bad_recycles().
   void recycle(device_event e) override;
+  std::optional<error> lost() const override;
+
+  // The host's own work on the manager's stream, for tests. Any thread.
+
+  void launch(std::function<void()> work);
+  /// An event behind all that is queued now, for batches to wait for. There is one stream, so they do anyway.
+  event_handle mark();
 
   // Faults, for tests. Each strikes once, at the next such call, and then counts as struck.
 
@@ -60,12 +74,18 @@ class host_device final : public device_port {
   void fail_next_record();
   /// The event asked about stays in error for ever.
   void fail_next_query();
+  /// For ever: every call from now on fails, as after a sticky error of CUDA.
+  void lose();
   std::uint64_t faults_struck() const;
 
   // The stream, for tests. Work is what was queued: one batch or one event.
 
   /// Once it has returned, no work runs until open(), except by run().
   void hold();
+  /// reaches() says no from now on, as a GPU does for pageable memory.
+  void reach_nothing();
+  /// At most this many works are queued at once; the next enqueue answers capacity. Default: no bound.
+  void set_room(std::size_t works);
   /// Lets work run again: at once on the calling thread, or on the worker.
   void open();
   /// Runs the oldest `n` held works, or all if there are fewer, on the calling thread; answers how many.
@@ -81,6 +101,7 @@ class host_device final : public device_port {
     std::shared_ptr<const copy_batch> batch;  ///< absent: an event
     std::size_t rows = 0;                     ///< of the batch, from its first
     std::uint64_t event = 0;
+    std::function<void()> call;  ///< the host's own
   };
   enum class event_memory : std::uint8_t { recorded, seen_complete, in_error };
   using lock = std::unique_lock<std::mutex>;
@@ -106,6 +127,10 @@ class host_device final : public device_port {
   std::size_t fail_after_rows_ = 0;
   bool fail_record_ = false;
   bool fail_query_ = false;
+  bool lost_ = false;
+  std::size_t room_ = std::numeric_limits<std::size_t>::max();
+  std::atomic<bool> reaches_{true};
+  event_handle marks_ = 0;
   std::uint64_t struck_ = 0;
   std::uint64_t bad_recycles_ = 0;
 

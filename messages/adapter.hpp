@@ -48,6 +48,7 @@ struct adapter_rest {
 
 using adapter_actor = iface<
     void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+    caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about),
     caf::result<operation_id>(submit), caf::result<done>(cancel_operation), caf::result<done>(retry_proof),
     caf::result<done>(start_adapter), caf::result<adapter_rest>(close_adapter),
     // from the arbiter

@@ -116,8 +116,9 @@ struct outcome_reported {
 
 using backend_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
-          void(start_submission), void(cancel_attempt), void(forget_attempt), void(register_part),
-          void(close_registration), caf::result<probe_answer>(probe_units), caf::result<route_id>(open_route),
+          caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about), void(start_submission),
+          void(cancel_attempt), void(forget_attempt), void(register_part), void(close_registration),
+          caf::result<probe_answer>(probe_units), caf::result<route_id>(open_route),
           caf::result<done>(close_route), void(probe_done), void(route_done), void(submission_accepted),
           void(submission_refused), void(submission_withdrawn), void(submission_escaped),
           void(cancel_answered), void(registration_done), void(registration_closed), void(provider_figures),

@@ -35,7 +35,8 @@ struct poll_events {
 };
 
 using cuda_actor = iface<void(wired), void(peer_down), void(quit_now),
-                         caf::result<actor_report>(report_request), void(copy_rows), void(poll_events)>;
+                         caf::result<actor_report>(report_request), caf::result<facts_answer>(ask_slice),
+                         caf::result<facts_answer>(ask_about), void(copy_rows), void(poll_events)>;
 
 }  // namespace kvlease
 

@@ -86,6 +86,7 @@ struct claim_refused {
 
 using deadline_arbiter_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+          caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about),
           caf::result<owner_id>(create_owner), caf::result<done>(close_owner),
           caf::result<done>(cancel_directly), void(expose_operation), void(track_registrations),
           void(commit_outcome), void(retain_claim), void(settle_claim), void(claim_retired),

@@ -91,6 +91,7 @@ struct copies_lost {
 
 using lender_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+          caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about),
           caf::result<lease_id>(lend), caf::result<done>(withdraw_lease),
           caf::result<readiness_answer>(ask_readiness), caf::result<slot_counts>(ask_slots),
           caf::result<std::uint64_t>(check_paint), void(parts_registered), void(hold_parts),

@@ -31,6 +31,7 @@ struct grow_request {
 struct commit_request {
   request_id request;
   std::int64_t end = 0;
+  event_handle written = 0;  ///< behind which the content is there; 0: the manager's stream
 };
 /// The request exits, whatever its leases are doing.
 struct free_request {
@@ -73,6 +74,7 @@ struct rows_pinned {
   lease_id lease;
   pin_id pin;
   std::vector<std::size_t> kept;  ///< indices into the rows asked for
+  event_handle written = 0;       ///< behind which their content is there; 0: the manager's stream
 };
 struct request_freed {
   request_id request;
@@ -80,6 +82,7 @@ struct request_freed {
 
 using manager_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
+          caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about),
           caf::result<request_info>(admit_request), caf::result<request_info>(describe_request),
           caf::result<request_info>(grow_request), caf::result<request_info>(commit_request),
           caf::result<done>(free_request), caf::result<done>(move_pages), void(page_lease), void(pin_rows),

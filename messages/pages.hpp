@@ -23,13 +23,22 @@ struct request_info {
   friend bool operator==(const request_info&, const request_info&) = default;
 };
 
+/// Part of a page in a memory pool of its own.
+struct page_piece {
+  std::uintptr_t address = 0;
+  std::size_t nbytes = 0;
+  friend bool operator==(const page_piece&, const page_piece&) = default;
+};
+
 /// One block of one layer group, and the page that it is in.
 struct page_row {
   std::int64_t layer_group = 0;
   std::int64_t ordinal = 0;    ///< block; covers tokens [ordinal * tokens_per_block, +tokens_per_block)
   std::int64_t page = 0;       ///< index in its pool group
-  std::uintptr_t address = 0;  ///< device address of the page
-  std::size_t nbytes = 0;
+  std::uintptr_t address = 0;  ///< device address of the page, or of its first piece
+  std::size_t nbytes = 0;      ///< of all pieces
+  /// In the order in which they lie in a slot. Empty: the page is one piece.
+  std::vector<page_piece> pieces;
   friend bool operator==(const page_row&, const page_row&) = default;
 };
 

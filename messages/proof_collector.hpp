@@ -47,7 +47,8 @@ struct access_unproven {
 
 using proof_collector_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
-          void(collect_proof), void(access_polled), void(poll_access)>;
+          caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about), void(collect_proof),
+          void(access_polled), void(poll_access)>;
 
 }  // namespace kvlease
 

@@ -15,6 +15,7 @@ struct stop_runtime {
 struct continue_stop {};
 
 using supervisor_actor = iface<void(wired), void(quit_now), caf::result<actor_report>(report_request),
+                               caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about),
                                caf::result<stop_report>(stop_runtime), void(continue_stop)>;
 
 }  // namespace kvlease

@@ -44,7 +44,7 @@ void arbitration::expose(time_point now, const exposure& e) {
   }
   const bool open = owner && clocks_.expose(now, *owner, {e.operation});
   absorb(now);
-  operation_state o{.owner = owner.value_or(owner_id{}), .request = e.request};
+  operation_state o{.owner = owner.value_or(owner_id{}), .request = e.request, .way = e.way};
   o.submitted = e.submitted;
   auto& stored = operations_.emplace(e.operation, std::move(o)).first->second;
   if (owner) by_owner_.emplace(*owner, e.operation);
@@ -73,7 +73,7 @@ void arbitration::decide(time_point now, operation_id operation, operation_state
   o.value = value;
   o.decided_at = now;
   if (!o.registrations && !mutated(mutation::outcome_waits_for_release))
-    effects_.push_back(fx::decided{operation, std::move(value)});
+    effects_.push_back(fx::decided{operation, std::move(value), o.way});
   if (o.retained) tell_retained(operation, o, false);
 }
 
@@ -134,7 +134,7 @@ void arbitration::retired(time_point now, operation_id operation, operation_time
   times.outcome = o->decided_at;
   times.released = now;
   if (o->value && mutated(mutation::outcome_waits_for_release))
-    effects_.push_back(fx::decided{operation, *o->value});
+    effects_.push_back(fx::decided{operation, *o->value, o->way});
   if (!o->registrations) effects_.push_back(operation_released{operation, times});
   clocks_.close(now, o->owner);
   by_owner_.erase(o->owner);
@@ -201,6 +201,17 @@ std::vector<operation_id> arbitration::sorted_operations() const {
   for (const auto& [id, o] : operations_) ids.push_back(id);
   std::ranges::sort(ids);
   return ids;
+}
+
+operation_id arbitration::operation_of(owner_id owner) const {
+  const auto it = by_owner_.find(owner);
+  return it == by_owner_.end() ? operation_id{} : it->second;
+}
+
+std::optional<owner_id> arbitration::owner_of(operation_id operation) const {
+  const auto it = operations_.find(operation);
+  if (it == operations_.end()) return std::nullopt;
+  return it->second.owner;
 }
 
 std::vector<arbitration_effect> arbitration::take_effects() { return std::exchange(effects_, {}); }

@@ -24,6 +24,7 @@ struct refused {
 struct decided {
   operation_id operation;
   outcome value;
+  direction way = direction::fetch;
 };
 struct authorised {
   settle_token token;
@@ -69,6 +70,10 @@ class arbitration {
   std::optional<time_point> next_deadline() const { return clocks_.next_deadline(); }
   const retirement& clocks() const noexcept { return clocks_; }
   std::size_t open() const noexcept { return operations_.size(); }
+  /// The operation that uses the owner; none while none does.
+  operation_id operation_of(owner_id owner) const;
+  /// The owner of an operation that is open here.
+  std::optional<owner_id> owner_of(operation_id operation) const;
   /// Messages that named no operation here, or came after the outcome (7.1).
   std::uint64_t rejected() const noexcept { return rejected_; }
 
@@ -76,6 +81,7 @@ class arbitration {
   struct operation_state {
     owner_id owner;
     request_id request;
+    direction way = direction::fetch;
     bool registrations = false;  ///< no host, no outcome
     std::optional<outcome> value;
     std::optional<std::string> retained;  ///< told to the host once the outcome has been

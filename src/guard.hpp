@@ -1,7 +1,8 @@
-// Named mutations (docs/testing.md): each removes one guard of one safety rule, so that the tests can be seen
-// to fail without it. Only the core is ever built with them (target kvlease_core_mutable, linked by the tests
-// alone); in the library that users get, `mutated` is a constant false and no switch exists.
-// Beside its test stands which case each must break (tests/mutations.hpp).
+// Named mutations of the core (docs/testing.md): each removes one guard of one safety rule, so that the tests
+// can be seen to fail without it. Only the target kvlease_core_mutable is built with them, and only the tests
+// link it; in the library that users get, `mutated` is a constant false and no switch exists.
+// Those of the actors stand in actors/guard.hpp. Beside its test stands which case each must break
+// (tests/mutations.hpp).
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,10 @@
   X(fatal_admits) \
   X(fatal_of_one_owner) \
   X(fatal_repeats) \
+  X(fifo_broken) \
   X(finish_repeats) \
   X(free_with_roots) \
+  X(hold_released_early) \
   X(ignore_read_guards) \
   X(jobs_run_inline) \
   X(last_outcome_wins) \
@@ -54,6 +57,7 @@
   X(lost_answer_is_rejection) \
   X(lost_copy_frees) \
   X(mark_undelivered) \
+  X(mask_widened) \
   X(miss_as_error) \
   X(outcome_waits_for_release) \
   X(paint_unchecked) \
@@ -93,7 +97,7 @@ bool mutated(mutation m) noexcept;
 /// Switches the guard of `m` off, and every other on. mutation::none: all on.
 void mutate(mutation m) noexcept;
 #else
-constexpr bool mutated(mutation) noexcept { return false; }
+consteval bool mutated(mutation) noexcept { return false; }
 #endif
 
 }  // namespace kvlease

@@ -79,6 +79,12 @@ result<read_guard> ledger::guard(lease_id lease) {
   return read_guard{shared_from_this(), lease, it->second.view};
 }
 
+std::size_t ledger::guards(lease_id lease) const {
+  const std::lock_guard lock{mutex_};
+  const auto it = leases_.find(lease);
+  return it == leases_.end() ? 0 : it->second.guards;
+}
+
 std::size_t ledger::begin_finish(lease_id lease) {
   const std::lock_guard lock{mutex_};
   const auto it = leases_.find(lease);

@@ -75,6 +75,8 @@ class ledger : public std::enable_shared_from_this<ledger> {
   // ---- read guards
   /// Errors: unknown; state once the lease is finishing.
   result<read_guard> guard(lease_id lease);
+  /// How many are open.
+  std::size_t guards(lease_id lease) const;
   /// No new guard from now on; answers how many are open. When the last of them goes, `gone` is told.
   std::size_t begin_finish(lease_id lease);
   void on_guards_gone(std::function<void(lease_id)> gone);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/guard.hpp"
+#include "src/page_moves.hpp"
 
 namespace kvlease {
 
@@ -171,10 +172,10 @@ void lending::on_pages(lease_id id, result<lease_pages> pages) {
 
 void lending::serve() {
   while (!line_.empty()) {
-    const auto [number, id] = *line_.begin();
+    const auto [number, id] = mutated(mutation::fifo_broken) ? *line_.rbegin() : *line_.begin();
     auto runs = pool_.take(number);
     if (!runs || !*runs) return;  // strictly first come: nobody overtakes the head (6.2)
-    line_.erase(line_.begin());
+    line_.erase(number);
     --waiting_;
     auto& l = leases_.at(id);
     l.line.reset();
@@ -226,7 +227,7 @@ void lending::grant(lease_id id, lease_state& l, std::vector<slot_run> runs) {
   effects_.push_back(fx::pin{id, l.request, l.rows});
 }
 
-void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>& kept) {
+void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>& kept, event_handle written) {
   auto* l = find(id);
   if (l == nullptr) return;
   if (l->phase != lease_phase::pinning && (l->phase != lease_phase::marking || l->pin))
@@ -244,41 +245,38 @@ void lending::on_pinned(lease_id id, pin_id pin, const std::vector<std::size_t>&
       l->doom = "reported";
     }
     if (!l->doom.empty()) {
-      effects_.push_back(fx::unpin{pin});
+      effects_.push_back(fx::unpin{pin, id});
       return close_lease(id);
     }
     l->pin = pin;
     l->phase = lease_phase::copying;
     if (mutated(mutation::publish_before_copy))
       effects_.push_back(fx::ready{id, l->way, l->request, l->view});
-    return start_copy(id, *l, rows);
+    return start_copy(id, *l, rows, written);
   }
   std::vector<block_row> arriving;
   arriving.reserve(rows.size());
   for (const auto i : rows) arriving.push_back({l->rows[i].layer_group, l->rows[i].ordinal});
   records(l->request).deliver(id, arriving);
   l->pin = pin;
-  if (!rows.empty()) return start_copy(id, *l, rows);
-  effects_.push_back(fx::unpin{pin});
+  // Into pages that others may have read: behind all of the manager's stream.
+  if (!rows.empty()) return start_copy(id, *l, rows, 0);
+  effects_.push_back(fx::unpin{pin, id});
   records(l->request).settle(id);
   end_copies(id, *l);
 }
 
-void lending::start_copy(lease_id id, lease_state& l, const std::vector<std::size_t>& rows) {
+void lending::start_copy(lease_id id, lease_state& l, const std::vector<std::size_t>& rows,
+                         event_handle after) {
   auto batch = std::make_shared<copy_batch>();
-  const bool in = l.way == direction::fetch;
-  batch->kind = in ? copy_kind::host_to_device : copy_kind::device_to_host;
+  batch->kind = l.way == direction::fetch ? copy_kind::host_to_device : copy_kind::device_to_host;
+  batch->after = after;
   batch->rows.reserve(rows.size());
-  for (const auto i : rows) {
-    const auto slot = l.addresses[i];
-    const auto page = l.rows[i].address;
-    batch->rows.push_back(in ? copy_row{page, slot, l.rows[i].nbytes}
-                             : copy_row{slot, page, l.rows[i].nbytes});
-  }
+  for (const auto i : rows) add_copies(*batch, l.rows[i], l.addresses[i]);
   if (!down_.empty()) return lose_copy(id, l, down_);
   l.copying = copies_drawn_.next();
   copies_.emplace(*l.copying, id);
-  effects_.push_back(fx::copy{*l.copying, std::move(batch)});
+  effects_.push_back(fx::copy{*l.copying, std::move(batch), id});
 }
 
 void lending::on_copy_complete(copy_id copy) {
@@ -288,7 +286,7 @@ void lending::on_copy_complete(copy_id copy) {
   copies_.erase(it);
   auto& l = leases_.at(id);
   l.copying.reset();
-  effects_.push_back(fx::unpin{*l.pin});
+  effects_.push_back(fx::unpin{*l.pin, id});
   if (l.way == direction::fetch) {
     if (const auto r = records_.find(l.request); r != records_.end()) r->second.settle(id);
     return end_copies(id, l);
@@ -320,6 +318,7 @@ void lending::lose_copy(lease_id id, lease_state& l, const std::string& reason) 
   // The pin stays for good and so do the slots (6.4, 6.5); the lease is kept to be shown.
   if (!pool_.quarantine(l.runs)) ++rejected_;
   l.phase = lease_phase::unproven;
+  effects_.push_back(fx::quarantined{id, part_runs(l)});
   fail_impossible();
   if (l.way == direction::fetch) {
     if (const auto r = records_.find(l.request); r != records_.end()) r->second.abandon(id, l.info);
@@ -435,7 +434,7 @@ result<void> lending::release(lease_id id) {
 
 void lending::close_lease(lease_id id) {
   auto& l = leases_.at(id);
-  effects_.push_back(fx::freed{part_runs(l)});
+  effects_.push_back(fx::freed{part_runs(l), id});
   const auto back = pool_.give(l.runs);
   if (!back) ++rejected_;  // a slot with two owners would be a defect of this file; the pool refuses it
   leases_.erase(id);
@@ -528,15 +527,35 @@ std::vector<lease_id> lending::of_request(request_id request) const {
   return ids;
 }
 
-std::vector<lending::lease_view> lending::leases() const {
-  std::vector<lease_view> all;
-  for (const auto id : sorted()) {
-    const auto& l = leases_.at(id);
-    std::int64_t n = 0;
-    for (const auto& run : l.runs) n += run.count;
-    all.push_back({id, l.way, l.request, l.phase, l.outcome_known, n});
-  }
-  return all;
+lending::lease_view lending::view_of(lease_id id, const lease_state& l) {
+  std::int64_t n = 0;
+  for (const auto& run : l.runs) n += run.count;
+  return {id, l.way, l.request, l.phase, l.outcome_known, n, l.guards, l.copying};
+}
+
+std::vector<lending::lease_view> lending::leases() const { return leases(lease_id{}, leases_.size()); }
+
+std::vector<lending::lease_view> lending::leases(lease_id after, std::size_t most) const {
+  std::vector<lease_view> some;
+  for (auto it = leases_.upper_bound(after); it != leases_.end() && some.size() < most; ++it)
+    some.push_back(view_of(it->first, it->second));
+  return some;
+}
+
+std::optional<lending::lease_view> lending::view(lease_id lease) const {
+  const auto it = leases_.find(lease);
+  if (it == leases_.end()) return std::nullopt;
+  return view_of(lease, it->second);
+}
+
+std::vector<part_run> lending::runs(lease_id lease) const {
+  const auto it = leases_.find(lease);
+  return it == leases_.end() ? std::vector<part_run>{} : part_runs(it->second);
+}
+
+lease_id lending::lease_of(copy_id copy) const {
+  const auto it = copies_.find(copy);
+  return it == copies_.end() ? lease_id{} : it->second;
 }
 
 std::vector<lending_effect> lending::take_effects() { return std::exchange(effects_, {}); }

@@ -58,6 +58,11 @@ struct granted {  ///< detectors: these slots are the lease's now
 };
 struct freed {  ///< detectors: these slots are nobody's now
   std::vector<part_run> slots;
+  lease_id lease;
+};
+struct quarantined {  ///< detectors: these slots are the lease's for good
+  lease_id lease;
+  std::vector<part_run> slots;
 };
 struct ready {  ///< root the lease; → holder
   lease_id lease;
@@ -76,10 +81,12 @@ struct pin {  ///< → manager
 };
 struct unpin {  ///< → manager
   pin_id pin;
+  lease_id lease;
 };
 struct copy {  ///< → cuda
   copy_id copy;
   std::shared_ptr<const copy_batch> batch;
+  lease_id lease;
 };
 struct copies_ended {  ///< → adapter
   lease_id lease;
@@ -92,8 +99,8 @@ struct copies_unproven {  ///< → adapter
 
 using lending_effect =
     std::variant<lend_effect::ask_pages, lend_effect::opened, lend_effect::refused, lend_effect::granted,
-                 lend_effect::freed, lend_effect::ready, lend_effect::lease_failed, lend_effect::pin,
-                 lend_effect::unpin, lend_effect::copy, lend_effect::copies_ended,
+                 lend_effect::freed, lend_effect::quarantined, lend_effect::ready, lend_effect::lease_failed,
+                 lend_effect::pin, lend_effect::unpin, lend_effect::copy, lend_effect::copies_ended,
                  lend_effect::copies_unproven>;
 
 enum class lease_phase : std::uint8_t {
@@ -129,7 +136,7 @@ class lending {
   /// The lease is answered by `opened` or `refused` once the manager has spoken.
   result<lease_id> open(direction way, request_id request, token_range range);
   void on_pages(lease_id lease, result<lease_pages> pages);
-  void on_pinned(lease_id lease, pin_id pin, const std::vector<std::size_t>& kept);
+  void on_pinned(lease_id lease, pin_id pin, const std::vector<std::size_t>& kept, event_handle written = 0);
   void on_copy_complete(copy_id copy);
   void on_copy_unproven(copy_id copy, const std::string& reason);
 
@@ -167,8 +174,17 @@ class lending {
     lease_phase phase;
     bool awaiting_proof;
     std::int64_t slots;
+    std::size_t guards = 0;
+    std::optional<copy_id> copying = {};
   };
   std::vector<lease_view> leases() const;
+  /// Empty for a lease that is not open here.
+  std::optional<lease_view> view(lease_id lease) const;
+  std::vector<part_run> runs(lease_id lease) const;
+  /// At most `most` leases behind `after`, by id.
+  std::vector<lease_view> leases(lease_id after, std::size_t most) const;
+  /// The lease that the copy is of; none for one that is not under way.
+  lease_id lease_of(copy_id copy) const;
 
  private:
   struct lease_state {
@@ -204,7 +220,7 @@ class lending {
   void fail_impossible();
   void grant(lease_id id, lease_state& l, std::vector<slot_run> runs);
   void place(lease_state& l);
-  void start_copy(lease_id id, lease_state& l, const std::vector<std::size_t>& rows);
+  void start_copy(lease_id id, lease_state& l, const std::vector<std::size_t>& rows, event_handle after);
   void end_copies(lease_id id, lease_state& l);
   /// Ends a lease that holds no slots.
   void fail_lease(lease_id id, error why);
@@ -212,6 +228,7 @@ class lending {
   void close_lease(lease_id id);
   void lose_copy(lease_id id, lease_state& l, const std::string& reason);
   std::vector<part_run> part_runs(const lease_state& l) const;
+  static lease_view view_of(lease_id id, const lease_state& l);
   std::vector<lease_id> sorted() const;
   std::vector<lease_id> of_request(request_id request) const;
 
@@ -220,7 +237,7 @@ class lending {
   slot_pool pool_;
   id_source<lease_id> leases_drawn_;
   id_source<copy_id> copies_drawn_;
-  std::unordered_map<lease_id, lease_state> leases_;
+  std::map<lease_id, lease_state> leases_;  ///< in order, so that slices of it can be shown
   std::unordered_map<copy_id, lease_id> copies_;
   std::map<ticket, lease_id> line_;
   std::unordered_map<request_id, fetch_records> records_;

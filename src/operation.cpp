@@ -55,7 +55,7 @@ void operation::advance(effects& out) {
       if (ok != nullptr || mutated(mutation::mark_undelivered)) {
         auto served =
             ok != nullptr ? served_masks(*view_, ok->served()) : result<row_masks>{view_->masks(true)};
-        if (served) masks = *std::move(served);
+        if (served) masks = mutated(mutation::mask_widened) ? view_->masks(true) : *std::move(served);
       }
     }
     out.push_back(op_effect::finish_lease{std::move(masks)});

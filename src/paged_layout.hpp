@@ -27,15 +27,20 @@ struct paged_manager_options {
   std::optional<incarnation> runtime;
 };
 
-/// Errors: invalid, naming the field, its value and the rule.
+/// `pools`: the memory of each pool, pool group by pool group. Errors: invalid, naming the field, its value
+/// and the rule.
 result<void> check_layout(const paged_manager_options& options,
                           std::span<const std::shared_ptr<memory_block>> pools);
+
+/// How many memory pools a page of the group is spread over.
+std::size_t pools_in(const pool_group_layout& group);
 
 /// How many layer groups live in the pool group, so how many of its pages a block takes.
 std::int64_t layer_groups_in(const paged_manager_options& options, std::size_t pool_group);
 
-/// 32 bytes that two managers share if a block of the one means the same in the other: they agree on block
-/// size, on which layers share a page, and on its size. Precondition: check_layout() passed.
-std::vector<std::byte> derive_layout_id(const paged_manager_options& options);
+/// The id of the layout that the options declare (src/layout.hpp, scenarios 6.6): block size, which layers
+/// share a page, and its slots. An engine whose pages differ inside gives a layout_id of its own.
+/// Precondition: check_layout() passed. Errors: invalid for more layer groups than names can number.
+result<std::vector<std::byte>> derive_layout_id(const paged_manager_options& options);
 
 }  // namespace kvlease

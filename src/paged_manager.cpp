@@ -46,11 +46,19 @@ result<std::unique_ptr<paged_manager>> paged_manager::make(paged_manager_options
                                                            std::vector<std::shared_ptr<memory_block>> pools) {
   if (auto ok = check_layout(options, pools); !ok) return tl::unexpected{std::move(ok).error()};
   std::vector<pool_group> groups;
-  for (std::size_t i = 0; i < pools.size(); ++i)
-    groups.push_back({.memory = std::move(pools[i]),
+  for (std::size_t i = 0, first = 0; i < options.pool_groups.size(); ++i) {
+    const auto count = pools_in(options.pool_groups[i]);
+    const auto from = pools.begin() + static_cast<std::ptrdiff_t>(first);
+    groups.push_back({.memory = {from, from + static_cast<std::ptrdiff_t>(count)},
                       .pages = page_pool{options.pool_groups[i].pages},
                       .pages_per_block = layer_groups_in(options, i)});
-  if (options.layout_id.empty()) options.layout_id = derive_layout_id(options);
+    first += count;
+  }
+  if (options.layout_id.empty()) {
+    auto derived = derive_layout_id(options);
+    if (!derived) return tl::unexpected{std::move(derived).error()};
+    options.layout_id = *std::move(derived);
+  }
   manager_layout layout{.tokens_per_block = options.tokens_per_block,
                         .pool_groups = std::move(options.pool_groups),
                         .layer_groups = std::move(options.layer_groups),
@@ -69,7 +77,8 @@ paged_manager::paged_manager(manager_layout layout, bool reuse, std::optional<in
 
 paged_manager::~paged_manager() {
   if (pins_.empty()) return;
-  for (pool_group& g : pools_) keep_mapped(std::move(g.memory));
+  for (pool_group& g : pools_)
+    for (auto& memory : g.memory) keep_mapped(std::move(memory));
 }
 
 bool paged_manager::used_ids::contains(request_id id) const {
@@ -197,12 +206,23 @@ void paged_manager::append_block(request_state& r) {
 page_row paged_manager::row(const request_state& r, std::size_t layer_group, std::int64_t ordinal) const {
   const std::size_t g = pool_of(layer_group);
   const std::int64_t page = r.pages[static_cast<std::size_t>(ordinal) * groups() + layer_group];
-  const std::int64_t nbytes = layout_.pool_groups[g].page_bytes;
-  return {.layer_group = static_cast<std::int64_t>(layer_group),
-          .ordinal = ordinal,
-          .page = page,
-          .address = pools_[g].memory->address() + static_cast<std::uintptr_t>(page * nbytes),
-          .nbytes = static_cast<std::size_t>(nbytes)};
+  const pool_group_layout& layout = layout_.pool_groups[g];
+  page_row out{.layer_group = static_cast<std::int64_t>(layer_group),
+               .ordinal = ordinal,
+               .page = page,
+               .nbytes = static_cast<std::size_t>(layout.page_bytes)};
+  const auto in_pool = [&](std::size_t pool, std::int64_t nbytes) {
+    return pools_[g].memory[pool]->address() + static_cast<std::uintptr_t>(page * nbytes);
+  };
+  if (layout.pool_bytes.size() < 2) {
+    out.address = in_pool(0, layout.page_bytes);
+    return out;
+  }
+  for (std::size_t pool = 0; pool < layout.pool_bytes.size(); ++pool)
+    out.pieces.push_back(
+        {in_pool(pool, layout.pool_bytes[pool]), static_cast<std::size_t>(layout.pool_bytes[pool])});
+  out.address = out.pieces.front().address;
+  return out;
 }
 
 result<std::vector<page_row>> paged_manager::rows(request_id id, token_range range) const {
@@ -292,6 +312,15 @@ void paged_manager::make_resident(request_state& r, std::int64_t ordinal) {
   const cached_block b = index_.insert(r.keys[i], parent, pages, pins);
   for (std::size_t lg = 0; lg < groups(); ++lg) pools_[pool_of(lg)].pages.cache(pages[lg], b);
   r.blocks[i] = b;
+}
+
+void paged_manager::written(request_id id, event_handle e) {
+  if (const auto at = requests_.find(id); at != requests_.end()) at->second.written = e;
+}
+
+event_handle paged_manager::written(request_id id) const {
+  const auto at = requests_.find(id);
+  return at == requests_.end() ? 0 : at->second.written;
 }
 
 result<void> paged_manager::free(request_id id) {

@@ -1,6 +1,6 @@
 // The cache manager that comes with the library: pages of full-attention layers, reuse by content, pins.
-// It implements the manager port (src/include/kvlease/manager_port.hpp) over one device block a pool group,
-// without ever touching those bytes. Not thread-safe; no call blocks.
+// It implements the manager port (src/include/kvlease/manager_port.hpp) over device memory of one or several
+// pools a pool group, without ever touching those bytes. Not thread-safe; no call blocks.
 //
 // Pages. A block of a request takes one page a layer group. A page counts once: held before pinned before
 // cached before free (src/page_pool.hpp); free + held + cached + pinned == total, always. The capacity of a
@@ -43,7 +43,8 @@ namespace kvlease {
 
 class paged_manager final : public manager_port {
  public:
-  /// `pools`: one device block a pool group. Errors: invalid, naming the field, its value and the rule.
+  /// `pools`: device memory, one block a pool, pool group by pool group. Errors: invalid, naming the field,
+  /// its value and the rule.
   static result<std::unique_ptr<paged_manager>> make(paged_manager_options options,
                                                      std::vector<std::shared_ptr<memory_block>> pools);
   ~paged_manager() override;
@@ -57,6 +58,8 @@ class paged_manager final : public manager_port {
   result<std::vector<page_row>> rows(request_id id, token_range range) const override;
   result<std::vector<digest>> block_keys(request_id id, token_range range) override;
   result<request_info> commit(request_id id, std::int64_t end) override;
+  void written(request_id id, event_handle e) override;
+  event_handle written(request_id id) const override;
   result<void> free(request_id id) override;
   /// A pin id that is in use pins nothing. A row given twice is pinned twice, and unpin ends both.
   std::vector<std::size_t> pin(pin_id pin, request_id id, std::span<const page_row> wanted) override;
@@ -74,9 +77,10 @@ class paged_manager final : public manager_port {
     std::int64_t committed = 0;        ///< blocks
     std::vector<std::int64_t> pages;   ///< block by block, in it one a layer group
     std::vector<cached_block> blocks;  ///< one a block: what it references in the index, or none
+    event_handle written = 0;          ///< behind which the committed blocks are there to be read
   };
   struct pool_group {
-    std::shared_ptr<memory_block> memory;
+    std::vector<std::shared_ptr<memory_block>> memory;  ///< one a pool
     page_pool pages;
     std::int64_t pages_per_block = 0;  ///< layer groups that live in it
   };

@@ -87,7 +87,9 @@ registrar_effects registrar::close_next() {
       return {};
     }
     in_flight_ = live_.back();
-    return {.close = in_flight_};
+    registrar_effects e{.close = in_flight_};
+    if (mutated(mutation::hold_released_early)) e.release_hold = hold_;  // it goes last (5.8)
+    return e;
   }
   phase_ = phase::settling;
   return {.settle = true};
@@ -131,6 +133,25 @@ registrar_effects registrar::lender_down() {
 bool registrar::accepting() const noexcept {
   return phase_ == phase::registered ||
          (phase_ == phase::registering && mutated(mutation::submit_unregistered));
+}
+
+std::vector<registrar::part_view> registrar::views() const {
+  std::vector<part_view> all;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    if (p < live_.size())
+      all.push_back({&parts_[p], live_[p], in_flight_ == live_[p] ? "closing" : "registered"});
+    else if (p == live_.size() && in_flight_ && std::ranges::find(live_, *in_flight_) == live_.end())
+      all.push_back({&parts_[p], *in_flight_, "registering"});
+    else
+      all.push_back({&parts_[p], {}, p == live_.size() && phase_ == phase::failed ? "failed" : "none"});
+  }
+  return all;
+}
+
+std::int64_t registrar::registered_bytes() const noexcept {
+  std::int64_t n = 0;
+  for (std::size_t p = 0; p < live_.size(); ++p) n += parts_[p].nbytes;
+  return n;
 }
 
 std::string registrar::state_text() const {

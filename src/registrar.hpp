@@ -57,6 +57,15 @@ class registrar {
   /// The pseudo operation that stands for the registrations at the arbiter.
   operation_id claim() const noexcept { return claim_; }
   std::string state_text() const;
+  struct part_view {
+    const part* span;
+    registration_id id;      ///< none: not tried yet
+    std::string_view state;  ///< "none", "registering", "registered", "closing" or "failed"
+  };
+  std::vector<part_view> views() const;
+  /// Of the last failure; empty: none.
+  const std::string& problem() const noexcept { return problem_; }
+  std::int64_t registered_bytes() const noexcept;
 
  private:
   enum class phase : std::uint8_t {

@@ -224,12 +224,13 @@ std::optional<retirement::owner_view> retirement::view(owner_id owner) const {
   return view_of(owner, it->second);
 }
 
-std::vector<retirement::owner_view> retirement::owners() const {
-  std::vector<owner_view> all;
-  all.reserve(owners_.size());
-  for (const auto& [id, o] : owners_) all.push_back(view_of(id, o));
-  std::ranges::sort(all, {}, &owner_view::owner);
-  return all;
+std::vector<retirement::owner_view> retirement::owners() const { return owners({}, owners_.size()); }
+
+std::vector<retirement::owner_view> retirement::owners(owner_id after, std::size_t most) const {
+  std::vector<owner_view> some;
+  for (auto it = owners_.upper_bound(after); it != owners_.end() && some.size() < most; ++it)
+    some.push_back(view_of(it->first, it->second));
+  return some;
 }
 
 }  // namespace kvlease

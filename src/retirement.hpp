@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "messages/contract.hpp"
@@ -70,6 +70,8 @@ class retirement {
   };
   std::optional<owner_view> view(owner_id owner) const;
   std::vector<owner_view> owners() const;
+  /// At most `most` owners behind `after`, by id.
+  std::vector<owner_view> owners(owner_id after, std::size_t most) const;
   std::size_t tracked() const noexcept { return owners_.size(); }
 
  private:
@@ -95,7 +97,7 @@ class retirement {
   void start_drain(time_point at, owner_id id, owner_state& o, const std::string& reason);
 
   id_source<owner_id> owners_drawn_;
-  std::unordered_map<owner_id, owner_state> owners_;
+  std::map<owner_id, owner_state> owners_;  ///< in order, so that slices of it can be shown
   std::set<std::pair<time_point, owner_id>> deadlines_;
   std::optional<fatal_record> fatal_;
   std::vector<retirement_event> events_;

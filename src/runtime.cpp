@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "actors/errors.hpp"
+#include "actors/inspection_port.hpp"
 #include "actors/spawn.hpp"
 #include "src/containment.hpp"
+#include "src/journal_file.hpp"
 #include "src/thread_pool.hpp"
 
 namespace kvlease {
@@ -149,9 +151,12 @@ struct runtime::body {
   std::unique_ptr<caf::actor_system> system;
   runtime_parts parts;
   relay_actor relay_handle;
+  std::shared_ptr<closable_inspection> port;
+  std::unique_ptr<journal_file_writer> on_file;
   bool stopped = false;
 
   ~body() {
+    if (port != nullptr) port->close();
     if (parts.actors != nullptr) {
       const auto quit = [](const auto&... actors) { (caf::anon_send(actors, quit_now{}), ...); };
       const auto& a = *parts.actors;
@@ -264,6 +269,7 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
   const auto grace = transfer_timeout::make(options.shutdown_grace);
   if (!grace) return fail(errc::invalid, "runtime_options.shutdown_grace: " + grace.error().text);
 
+  const auto began = std::chrono::steady_clock::now();
   auto b = std::make_unique<body>();
   b->submitters = std::make_shared<thread_pool>("kvl-submit", options.submit_workers, pool_patience);
   b->provers = std::make_shared<thread_pool>("kvl-proof", options.proof_workers, pool_patience);
@@ -291,6 +297,21 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
                         }
                         contain->trigger(f);
                       }};
+  setup.staging_memory = options.staging_memory;
+  setup.page_access_bytes = options.page_access_bytes;
+  setup.cuda_spin = options.spin;
+  setup.keep_awake = options.keep_awake;
+  if (options.journal)
+    setup.log =
+        std::make_shared<journal>(setup.runtime, options.journal_records, std::chrono::steady_clock::now());
+  if (options.journal && !options.journal_file.empty()) {
+    auto file = journal_file_writer::open(setup.log, options.journal_file);
+    if (!file) {
+      b->stopped = true;
+      return tl::unexpected{file.error()};
+    }
+    b->on_file = *std::move(file);
+  }
   setup.paint = options.paint_slots ? paint_mode::full : paint_mode::off;
   setup.max_operations = options.max_operations;
   setup.max_waiting_leases = options.max_waiting_leases;
@@ -303,6 +324,21 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
   }
   b->parts = *std::move(parts);
   b->relay_handle = b->system->spawn(relay, b->parts.actors);
+  b->port = make_inspection(b->parts.actors->inspector,
+                            {.runtime = b->parts.actors->runtime,
+                             .watch = b->parts.watch,
+                             .started = began,
+                             .unproven_budget = b->options.unproven_budget,
+                             .exposure_bytes =
+                                 [touches = b->parts.touches, paint = b->parts.paint_exposure] {
+                                   return touches->exposure_bytes() + paint->load();
+                                 },
+                             .workers =
+                                 [submitters = b->submitters, provers = b->provers] {
+                                   const auto s = submitters->look(), p = provers->look();
+                                   return worker_figures{s.threads + p.threads, s.busy + p.busy};
+                                 },
+                             .now = {}});
   const auto started = b->ask_done(the_adapter, start_adapter{}).get();
   if (!started) return tl::unexpected{started.error()};
   return std::unique_ptr<runtime>{new runtime{std::move(b)}};
@@ -327,8 +363,8 @@ answer_of<request_info> runtime::grow(request_id request, std::int64_t end) {
   return body_->ask_plain<request_info>(the_manager, grow_request{request, end});
 }
 
-answer_of<request_info> runtime::commit(request_id request, std::int64_t end) {
-  return body_->ask_plain<request_info>(the_manager, commit_request{request, end});
+answer_of<request_info> runtime::commit(request_id request, std::int64_t end, event_handle written) {
+  return body_->ask_plain<request_info>(the_manager, commit_request{request, end, written});
 }
 
 answer_of<void> runtime::free(request_id request) {
@@ -453,6 +489,8 @@ std::optional<fatal_record> runtime::fatal() const {
   const std::lock_guard lock{body_->fatal->mutex};
   return body_->fatal->record;
 }
+
+std::shared_ptr<inspection_port> runtime::inspection() const { return body_->port; }
 
 stop_report runtime::stop(std::chrono::nanoseconds bound) {
   return body_->stop(bound, body_->options.answer_within);

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "src/guard.hpp"
+
 namespace kvlease {
 
 slot_pool::slot_pool(const group_counts& slots) {
@@ -104,7 +106,7 @@ result<std::optional<slot_pool::group_runs>> slot_pool::take(ticket t) {
     return fail(errc::unknown, fmt::format("ticket {} is not in the line: it was granted, cancelled or never "
                                            "given out",
                                            t.value));
-  if (it != line_.begin()) return std::nullopt;
+  if (it != line_.begin() && !mutated(mutation::fifo_broken)) return std::nullopt;
   const auto& counts = it->second;
   const auto asked = std::min(counts.size(), groups_.size());  // past it all counts are zero, by check()
   std::vector<run_map::const_iterator> from(asked);

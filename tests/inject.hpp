@@ -3,11 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <caf/event_based_actor.hpp>
 #include <caf/scheduled_actor.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 
+#include "actors/errors.hpp"
 #include "actors/spawn.hpp"
 #include "messages/caf.hpp"
 #include "messages/wiring.hpp"
@@ -29,7 +33,10 @@ struct world::inside {
   std::unique_ptr<caf::actor_system> system;
   caf::scheduler::test_coordinator* scheduler = nullptr;
   std::shared_ptr<scheduled_executor> submit_workers, proof_workers, provider_workers;
+  std::shared_ptr<device_bench> bench;
   runtime_parts parts;
+  std::shared_ptr<journal> log;  ///< null: none
+  time_point started;
   host_actor host;
   std::map<operation_id, heard> operations;
   std::map<lease_id, lease_heard> leases;
@@ -46,7 +53,23 @@ struct world::inside {
   }
   void settle();
   void run();
+  /// Moves time to the next timer, if that is not further away. False when it is.
+  bool to_next_timer(std::chrono::nanoseconds at_most);
 };
+
+/// Asks from an actor of its own; the answer is there once everything has run, if there is one.
+template <class Answer, class Handle, class Question>
+result<Answer> ask(world::inside& in, const Handle& whom, Question question) {
+  auto got = std::make_shared<std::optional<result<Answer>>>();
+  in.system->spawn([=](caf::event_based_actor* self) {
+    self->request(whom, caf::infinite, question)
+        .then([got](Answer& a) { got->emplace(std::move(a)); },
+              [got](caf::error& e) { got->emplace(tl::unexpected{from_caf(e)}); });
+  });
+  in.run();
+  if (!*got) return fail(errc::timeout, "no answer");
+  return **got;
+}
 
 /// Lets the next message be taken, whichever the seed says, until `over` holds; `see` is shown each one
 /// before.

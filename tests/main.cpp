@@ -8,7 +8,8 @@
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
-    if (std::string_view{argv[i]} == "--mutation-check") return kvlease::check_mutations();
+    if (std::string_view{argv[i]} == "--mutation-check")
+      return kvlease::check_mutations(i + 1 < argc ? argv[i + 1] : "");
   doctest::Context context{argc, argv};
   return context.run();
 }

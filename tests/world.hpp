@@ -13,12 +13,15 @@
 #include <vector>
 
 #include "cuda/host_device.hpp"
+#include "messages/inspection.hpp"
 #include "messages/operation.hpp"
 #include "messages/report.hpp"
 #include "messages/retirement.hpp"
 #include "messages/staging.hpp"
+#include "src/journal_check.hpp"
 #include "src/ledger.hpp"
 #include "src/paged_manager.hpp"
+#include "tests/device_bench.hpp"
 #include "tests/scripted_provider.hpp"
 
 namespace kvlease::test {
@@ -37,9 +40,13 @@ struct world_options {
   std::chrono::duration<double> timeout{5.0};  ///< T: of operations and registrations
   std::size_t max_operations = 1024, max_waiting_leases = 1024, max_queued_submissions = 1024;
   bool hold_stream = false;
-  bool start = true;          ///< register the parts
-  bool step_by_hand = false;  ///< calls send only; run(), step() or run_random() does the rest
+  std::shared_ptr<device_bench> bench;  ///< absent: the host stand-in, inline
+  bool start = true;                    ///< register the parts
+  bool step_by_hand = false;            ///< calls send only; run(), step() or run_random() does the rest
   std::string backend_revision = "scripted-1";
+  /// Off where the test sends what no actor would: its journal breaks rules then.
+  bool check_journal = true;
+  std::size_t journal_records = 65'536;  ///< 0: no journal
 };
 
 /// All that the host heard of one operation, in order.
@@ -90,6 +97,7 @@ class world {
   operation_id publish(request_id request, std::int64_t blocks = 2, std::byte fill = std::byte{0x5a});
   /// Writes `blocks` blocks of pages with `fill` and commits them.
   void compute(request_id request, std::int64_t blocks, std::byte fill);
+  result<request_info> commit(request_id request, std::int64_t end, event_handle written = 0);
   result<void> cancel(operation_id op, cancelled_by who = cancelled_by::local);
   result<void> cancel_directly(operation_id op);  ///< at the arbiter
   result<void> retry_proof(operation_id op);
@@ -123,9 +131,21 @@ class world {
   const std::optional<fatal_record>& fatal() const;
   int containments() const;  ///< calls of the containment callback
 
+  // ---- inspection
+  explanation why(subject_kind kind, const std::string& id);
+  inspection_snapshot inspect(std::size_t limit = 10'000);
+  inspection_metrics metrics() const;
+  health state(std::chrono::nanoseconds budget = 60s) const;
+  std::vector<journal_record> records() const;
+  /// What the records say of the rules; the destructor checks it too.
+  journal_verdict verdict() const;
+  /// For what sends messages that no actor would: its journal breaks rules.
+  void skip_journal_check();
+
   // ---- the machinery
   std::shared_ptr<scripted_provider> provider;
-  std::shared_ptr<host_device> device;
+  std::shared_ptr<host_device> device;  ///< null on a GPU
+  std::shared_ptr<device_bench> bench;
   std::shared_ptr<ledger> roots;
   paged_manager* manager = nullptr;
   const std::vector<part>& parts() const;

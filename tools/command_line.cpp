@@ -1,11 +1,18 @@
 #include "tools/command_line.hpp"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <ostream>
 #include <string>
+#include <string_view>
 
+#include "tools/bench_command.hpp"
+#include "tools/inspect_command.hpp"
 #include "tools/names_command.hpp"
 #include "tools/replay_command.hpp"
+#include "tools/serve_command.hpp"
 
 namespace kvlease {
 
@@ -20,6 +27,8 @@ void add_replay(CLI::App& app, replay::replay_options& o) {
   sub->add_option("--requests", o.requests, "Replay the first N requests (default: all; 2000 generated)");
   sub->add_option("--instances", o.instances, "Managers that share the store")->capture_default_str();
   sub->add_option("--backend", o.backend, "Provider URI")->capture_default_str();
+  sub->add_option("--device", o.device, "Memory and copies of the pages: host, cuda or cuda:N")
+      ->capture_default_str();
   sub->add_option("--block-bytes", o.block_bytes, "Bytes of a block's page and slot")->capture_default_str();
   sub->add_option("--tokens-per-block", o.tokens_per_block, "Default: the trace's; 512 generated");
   sub->add_option("--pool-blocks", o.pool_blocks, "Device pages an instance (default: by concurrency)");
@@ -44,6 +53,60 @@ void add_names(CLI::App& app, names_options& o) {
   sub->add_flag("--json", o.json, "Machine-readable output");
 }
 
+void add_bench_copy(CLI::App& bench, bench::copy_options& o) {
+  auto* sub = bench.add_subcommand("copy", "Each copy path beside one large copy of the same bytes");
+  sub->add_option("--device", o.device, "cuda, cuda:N, or the stand-in: host")->capture_default_str();
+  sub->add_option("--rows", o.rows, "Sizes of a row")->capture_default_str();
+  sub->add_option("--totals", o.totals, "Sizes of a batch")->capture_default_str();
+  sub->add_option("--direction", o.direction, "h2d, d2h or all")->capture_default_str();
+  sub->add_option("--paths", o.paths, "Paths to force, and selected: what the table chooses")
+      ->capture_default_str();
+  sub->add_option("--repetitions", o.repetitions, "Samples of each path, at least")->capture_default_str();
+  sub->add_option("--min-time", o.min_time, "Time of each path's samples, at least")->capture_default_str();
+  sub->add_option("--in-flight", o.in_flight, "Batches of a sample, submitted back to back")
+      ->capture_default_str();
+  sub->add_option("--window", o.window, "Bytes that the batches of a path cycle through")
+      ->capture_default_str();
+  sub->add_option("--sm-budget", o.sm_budget, "Blocks of a copy kernel")->capture_default_str();
+  sub->add_option("--chunk", o.chunk, "Chunk of path bulk")->capture_default_str();
+  sub->add_option("--bounce", o.bounce, "Bounce memory of path bulk, a direction")->capture_default_str();
+  sub->add_flag("--load", o.load, "All of it again beside a compute load that fills the GPU");
+  sub->add_flag("--both", o.both, "Also both directions at once, 64K rows");
+  sub->add_flag("--no-grid", o.no_grid, "Only --both or --sweep");
+  sub->add_option("--sweep", o.sweep, "sm: SM budgets and chunks of the paths kernel and bulk");
+  sub->add_option("--table", o.table_path, "Write the fastest path of each cell to this file");
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_option("--seed", o.seed, "Of where the rows lie")->capture_default_str();
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
+void add_bench_detection(CLI::App& bench, bench::detection_options& o) {
+  auto* sub =
+      bench.add_subcommand("detection", "How soon the end of a copy is known, and what waiting costs");
+  sub->add_option("--device", o.device, "cuda, cuda:N, or the stand-in: host")->capture_default_str();
+  sub->add_option("--rounds", o.rounds,
+                  "Copies of each way to learn of it; fewer where long holds would add up")
+      ->capture_default_str();
+  sub->add_option("--holds", o.holds, "How long a copy is pending")->capture_default_str();
+  sub->add_option("--pending", o.pending, "Copies that wait while the actor's thread is watched")
+      ->capture_default_str();
+  sub->add_option("--watch", o.watch, "For how long it is watched")->capture_default_str();
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
+/// Of `inspect`, 2 says that memory is held unproven: what is typed wrongly must not look like that.
+int usage_status(int argc, const char* const* argv) {
+  return argc > 1 && std::string_view{argv[1]} == "inspect" ? inspect::bad_usage : 2;
+}
+
+/// What was typed.
+std::string joined(int argc, const char* const* argv) {
+  std::string all = "kvlease";
+  for (int i = 1; i < argc; ++i) all.append(" ").append(argv[i]);
+  return all;
+}
+
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
@@ -55,21 +118,37 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   names_options names;
   add_replay(app, replay);
   add_names(app, names);
+  bench::copy_options copy;
+  bench::detection_options detection;
+  auto* bench = app.add_subcommand("bench", "Measure the copies of a GPU");
+  bench->require_subcommand(1);
+  add_bench_copy(*bench, copy);
+  add_bench_detection(*bench, detection);
+  inspect::inspect_options inspect;
+  add_inspect(app, inspect);
+  serve::serve_options serve;
+  add_serve(app, serve);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e, out, err);
   } catch (const CLI::RequiredError& e) {
-    const bool named = argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty();
+    const int at = app.get_subcommands().empty() ? 1 : app.got_subcommand("bench") ? 2 : argc;
+    const bool named = argc > at && argv[at][0] != '-';
     err << "kvlease: "
-        << (named ? "there is no subcommand '" + std::string{argv[1]} + "'" : std::string{e.what()})
+        << (named ? "there is no subcommand '" + std::string{argv[at]} + "'" : std::string{e.what()})
         << " (kvlease --help lists what there is)\n";
-    return 2;
+    return usage_status(argc, argv);
   } catch (const CLI::ParseError& e) {
     err << "kvlease: " << e.what() << " (kvlease --help lists what there is)\n";
-    return 2;
+    return usage_status(argc, argv);
   }
+  if (app.got_subcommand("inspect"))
+    return run_inspect_command(inspect, out, err, &out == &std::cout && isatty(STDOUT_FILENO) == 1);
+  if (app.got_subcommand("serve")) return run_serve_command(serve, out, err);
   if (app.got_subcommand("names")) return run_names(names, out, err);
+  if (bench->got_subcommand("copy")) return run_bench_copy(copy, joined(argc, argv), out, err);
+  if (bench->got_subcommand("detection")) return run_bench_detection(detection, joined(argc, argv), out, err);
   return run_replay_command(replay, out, err, err_is_terminal);
 }
 

@@ -5,10 +5,12 @@
 #include <set>
 #include <type_traits>
 
+#include "actors/guard.hpp"
 #include "src/extent.hpp"
 #include "src/profile.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
+#include "tests/mutations.hpp"
 
 using namespace kvlease;
 using namespace kvlease::test;
@@ -80,6 +82,7 @@ TEST_CASE(
   CHECK(w.provider->log == strings{"register", "deregister"});
 }
 
+static const broken_by unknown_cancelled{actor_mutation::unknown_cancel_answered, "Q-06 *"};
 TEST_CASE("Q-06 a foreign operation to cancel or to retry is unknown, and changes nothing") {
   world w;
   one_fetch f{w};
@@ -160,6 +163,8 @@ TEST_CASE("Q-16 the end marker and the route of a fetch are passed through") {
   CHECK(w.provider->last_route != nullptr);
 }
 
+static const broken_by routeless{actor_mutation::closed_route_is_none, "2.7 routes*"};
+static const broken_by route_forgotten{actor_mutation::broken_route_close_is_done, "2.7 routes*"};
 TEST_CASE(
     "2.7 routes: a bad hint is an argument error, a close that fails is retried, a closed one is rejected") {
   world w;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "actors/guard.hpp"
 #include "src/memory_provider.hpp"
 #include "tests/mutations.hpp"
 #include "tests/world.hpp"
@@ -225,6 +226,7 @@ TEST_CASE("F8 every mask of hits over eight units is served exactly") {
   check_sound(w);
 }
 
+static const broken_by withdrawn_under_operation{actor_mutation::owned_lease_withdrawn, "F14 *"};
 TEST_CASE("F14 released twice, unknown, or by the wrong hand: a typed error and no change") {
   world w;
   const auto r = w.admit(9);
@@ -332,6 +334,28 @@ TEST_CASE("F17 pages that a queued publish copy reads are nobody else's until it
   check_sound(w);
 }
 
+TEST_CASE("F17 a duplicate block that is found after its copy was queued goes only once the copy has run") {
+  world w{{.pages = 4, .slots = 2, .reuse = true}};
+  const auto original = w.admit(9), twin = w.admit(9);
+  w.compute(original, 2, std::byte{0x5a});
+  w.compute(twin, 2, std::byte{0x5a});  // resident already: its own pages are duplicates
+  w.device->hold();
+  const auto lease = w.lend(direction::publish, twin, {0, 8});
+  REQUIRE(lease.has_value());
+  REQUIRE(w.free(original));
+  REQUIRE(w.free(twin));
+  CHECK(w.manager->counts().pinned == 2);
+  CHECK(w.manager->counts().free == 0);
+  w.device->open();
+  w.advance(200ms);
+  CHECK(w.manager->counts().pinned == 0);
+  CHECK(w.manager->counts().free == 2);
+  REQUIRE(w.of(*lease).view != nullptr);
+  CHECK(*reinterpret_cast<const std::byte*>(slot_of(w, *lease, 0)) == std::byte{0x5a});
+  REQUIRE(w.withdraw(*lease));
+  check_sound(w);
+}
+
 TEST_CASE("F18 twelve promised, ten served") {
   world w{{.tokens_per_block = 1, .slots = 12}};
   const auto r = w.admit(13);
@@ -362,6 +386,7 @@ TEST_CASE("F20 a hundred routine timeouts whose access ends a second later") {
   check_sound(w);
 }
 
+static const broken_by recycled{actor_mutation::event_recycled_early, "F22 *"};
 TEST_CASE("F22 the tables and events of a queued copy are its own until its event") {
   world w{{.slots = 4, .hold_stream = true}};
   std::vector<operation_id> ops;

@@ -36,7 +36,26 @@ struct line {
   std::vector<lease_id> leases;
 };
 
-TEST_CASE("lending 6.2: leases are granted strictly first come, first served") {
+TEST_CASE("6.1 a dropped lease or hold keeps the memory, and frees nothing") {
+  world w;
+  one_fetch f{w, false};
+  SUBCASE("whoever held the lease is gone") {
+    caf::anon_send_exit(w.in().host, caf::exit_reason::kill);
+    w.advance(60s);
+    CHECK(w.slots() == slot_counts{8, 6, 2, 0, 0});
+  }
+  SUBCASE("whoever held the parts is gone") {
+    REQUIRE(w.withdraw(f.lease).has_value());
+    w.kill(actor_kind::adapter);
+    w.advance(60s);
+    CHECK(w.figure(actor_kind::lender, "holds") == 1);
+  }
+  CHECK_FALSE(w.stop(50ms).stopped);
+  CHECK_FALSE(w.roots->release_memory().has_value());
+}
+
+const broken_by overtakes{mutation::fifo_broken, "6.2 leases*"};
+TEST_CASE("6.2 leases are granted strictly first come, first served") {
   world w;
   line l{w};
   const auto a = l.lend(3), b = l.lend(3), large = l.lend(5), small = l.lend(1), last = l.lend(2);
@@ -57,7 +76,7 @@ TEST_CASE("lending 6.2: leases are granted strictly first come, first served") {
   CHECK(l.at(small) < l.at(last));
 }
 
-TEST_CASE("lending 6.2: slots are lent all or none, those without rows need none") {
+TEST_CASE("6.2 slots are lent all or none, those without rows need none") {
   world w;
   line l{w};
   const auto all = l.lend(8);
@@ -142,7 +161,7 @@ TEST_CASE("lending: a fetch into a cache with an unsettled one fails, and costs 
   CHECK(w.slots().lent == 2);
 }
 
-TEST_CASE("lending 6.3: a read lease is ready when its copy is complete, and not before") {
+TEST_CASE("6.3 a read lease is ready when its copy is complete, and not before") {
   world w;
   const auto request = w.admit(13);
   w.compute(request, 2, std::byte{0x5a});
@@ -178,7 +197,7 @@ TEST_CASE("lending 6.3: a read lease is ready when its copy is complete, and not
   CHECK(w.exposure_bytes() == 0);
 }
 
-TEST_CASE("lending 6.4: a read whose pages have gone while it waited fails, and copies nothing") {
+TEST_CASE("6.4 a read whose pages have gone while it waited fails, and copies nothing") {
   world w;
   line l{w};
   const auto holder = l.lend(8);
@@ -198,7 +217,7 @@ TEST_CASE("lending 6.4: a read whose pages have gone while it waited fails, and 
   CHECK(w.slots().free == 8);
 }
 
-TEST_CASE("lending 6.4: pages that were freed and reused before a late mark are not written") {
+TEST_CASE("6.4 pages that were freed and reused before a late mark are not written") {
   world w{{.pages = 3}};
   one_fetch f{w};  // holds two of the three pages
   f.at->deliver_all();
@@ -237,9 +256,9 @@ TEST_CASE("lending 6.4: pages that were freed and reused before a late mark are 
   CHECK(w.slots().free == 8);
 }
 
-const broken_by lost_copies{mutation::lost_copy_frees, "lending 6.5*"};
+const broken_by lost_copies{mutation::lost_copy_frees, "6.5 a slot*"};
 
-TEST_CASE("lending 6.5: a slot whose copy can't be proven complete is quarantined for good, and counted") {
+TEST_CASE("6.5 a slot whose copy can't be proven complete is quarantined for good, and counted") {
   world w;
   SUBCASE("a write") {
     SUBCASE("enqueue fails in the middle") { w.device->fail_next_enqueue(1); }
@@ -281,8 +300,7 @@ TEST_CASE("lending 6.5: a slot whose copy can't be proven complete is quarantine
   CHECK_FALSE(w.stop(50ms).stopped);
 }
 
-TEST_CASE(
-    "lending 6.5: quarantine fails those in the line that it has made impossible, and serves the others") {
+TEST_CASE("6.5 quarantine fails those in the line that it has made impossible, and serves the others") {
   world w;
   w.device->hold();
   one_fetch f{w};
@@ -299,7 +317,7 @@ TEST_CASE(
   CHECK(w.slots() == slot_counts{8, 3, 3, 0, 2});
 }
 
-TEST_CASE("lending 6.6: readiness is none until the fetch settles, then what is really there") {
+TEST_CASE("6.6 readiness is none until the fetch settles, then what is really there") {
   world w;
   const auto request = w.admit(25);
   CHECK(*w.ready_from(request) == readiness{0, 0});
@@ -353,7 +371,7 @@ TEST_CASE("lending 6.6: readiness is none until the fetch settles, then what is 
   CHECK(w.slots().free == 8);
 }
 
-TEST_CASE("lending 6.6: a lost copy brings nothing, and settles the fetch") {
+TEST_CASE("6.6 a lost copy brings nothing, and settles the fetch") {
   world w;
   const auto request = w.admit(25);
   static_cast<void>(w.fetch(request, 5));

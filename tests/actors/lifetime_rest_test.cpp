@@ -3,9 +3,11 @@
 
 #include <type_traits>
 
+#include "actors/guard.hpp"
 #include "actors/spawn.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
+#include "tests/mutations.hpp"
 
 using namespace kvlease;
 using namespace kvlease::test;
@@ -33,6 +35,7 @@ TEST_CASE("SL-15 a proof is true or it is none: there is nothing truthy") {
   CHECK(w.of(f.op).releases == 1);
 }
 
+static const broken_by proof_unanswered{actor_mutation::unposted_proof_is_silent, "SL-17 a proof*"};
 TEST_CASE("SL-17 a proof that can't be started is disputed, and an explicit retry recovers") {
   for (const bool pollable : {true, false}) {
     CAPTURE(pollable);
@@ -57,6 +60,8 @@ TEST_CASE("SL-17 a proof that can't be started is disputed, and an explicit retr
   }
 }
 
+static const broken_by submission_unanswered{actor_mutation::unposted_submission_is_silent,
+                                             "SL-17 a submission*"};
 TEST_CASE("SL-17 a submission that no worker takes has not escaped") {
   world w;
   w.refuse_jobs(1, 0);

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "actors/guard.hpp"
 #include "src/include/kvlease/runtime.hpp"
 #include "tests/inject.hpp"
 #include "tests/mutations.hpp"
@@ -106,6 +107,7 @@ TEST_CASE("4.7 a disputed claim is under the clock") {
   if (started == 1s) CHECK(f.w.cancel(f.first).has_value());
   f.w.advance(1s);
   if (settled) {
+    f.w.skip_journal_check();
     f.tell_arbiter(settle_claim{f.first});
     CHECK(owners(f.w).at(to_string(f.first_request))["claims"] == "0");
   }
@@ -142,6 +144,7 @@ TEST_CASE("4.7 a disputed claim that is proven in time is released") {
   CHECK_FALSE(f.w.fatal().has_value());
 }
 
+static const broken_by uncontained{actor_mutation::fatal_uncontained, "4.8 fatal calls*"};
 TEST_CASE("4.8 fatal calls the containment once for the whole runtime") {
   two_fetches f;
   CHECK(f.w.containments() == 0);

@@ -1,6 +1,7 @@
 // Semantics 5.4 to 5.8, on the real actors. 5.1 to 5.3: rules_5_test.cpp.
 #include <doctest/doctest.h>
 
+#include "actors/guard.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
 #include "tests/mutations.hpp"
@@ -37,6 +38,9 @@ TEST_CASE("5.4 one proof is in flight for an attempt, never two") {
 
 static const broken_by no_proof{mutation::dispute_is_proof, "5.4 disputed*"};
 static const broken_by by_itself{mutation::dispute_retries_itself, "5.4 disputed*"};
+static const broken_by thrown_ended{actor_mutation::broken_proof_is_end, "5.4 disputed*"};
+static const broken_by false_ended{actor_mutation::false_proof_is_end, "5.4 disputed*"};
+static const broken_by untold_ended{actor_mutation::unproven_is_end, "5.4 disputed*"};
 TEST_CASE("5.4 disputed evidence starts drain and waits for an explicit retry") {
   bool pollable = true;
   std::function<void(scripted_attempt&)> dispute = [](auto& a) { a.access = access_state::unproven; };
@@ -84,6 +88,7 @@ TEST_CASE("5.4 disputed evidence starts drain and waits for an explicit retry") 
   }
 }
 
+static const broken_by unasked{actor_mutation::prove_at_dead_collector, "5.4 a proof collector*"};
 TEST_CASE("5.4 a proof collector that is gone disputes what it was asked, also later") {
   world w;
   one_fetch f{w, false};
@@ -149,6 +154,7 @@ TEST_CASE("5.5 cancellation commits the outcome, then asks the provider once") {
   CHECK(f.marked() == none);
 }
 
+static const broken_by error_lost{actor_mutation::cancel_error_lost, "5.5 a provider*"};
 TEST_CASE("5.5 a provider's error in cancel is recorded, and obstructs nothing") {
   world w;
   one_fetch f{w}, other{w};
@@ -186,6 +192,7 @@ TEST_CASE("5.5 a provider's error in cancel is recorded, and obstructs nothing")
 static const broken_by mark_early{mutation::release_at_outcome, "5.6 marks*"};
 static const broken_by mark_failed{mutation::mark_undelivered, "5.6 marks*"};
 static const broken_by mark_unknown{mutation::unknown_served, "5.6 marks*"};
+static const broken_by mask_wide{mutation::mask_widened, "5.6 marks*"};
 TEST_CASE("5.6 marks come after access end, for the served whole rows only") {
   world w;
   one_fetch f{w};
@@ -218,6 +225,7 @@ TEST_CASE("5.6 marks come after access end, for the served whole rows only") {
 }
 
 static const broken_by behind{mutation::settle_before_copies, "5.6 the event*"};
+static const broken_by pending_ended{actor_mutation::pending_is_complete, "5.6 the event*"};
 TEST_CASE("5.6 the event lies on the manager's stream right behind the copies") {
   world w;
   one_fetch f{w};
@@ -239,6 +247,9 @@ TEST_CASE("5.6 the event lies on the manager's stream right behind the copies") 
 }
 
 static const broken_by lost{mutation::copy_error_is_done, "5.6 a mark*"};
+static const broken_by mark_lost{actor_mutation::failed_enqueue_goes_on, "5.6 a mark*"};
+static const broken_by record_lost{actor_mutation::failed_record_is_complete, "5.6 a mark*"};
+static const broken_by query_lost{actor_mutation::failed_query_is_complete, "5.6 a mark*"};
 TEST_CASE("5.6 a mark, record or query that fails leaves the copy unproven; marking is not repeated") {
   world w;
   one_fetch f{w};
@@ -265,6 +276,7 @@ TEST_CASE("5.6 a mark, record or query that fails leaves the copy unproven; mark
   CHECK(w.slots().free == 6);
 }
 
+static const broken_by unfinished{actor_mutation::finish_at_dead_lender, "5.6 a lender*"};
 TEST_CASE("5.6 a lender that is gone leaves the copy unproven") {
   world w;
   one_fetch f{w};
@@ -331,6 +343,7 @@ TEST_CASE(
 
 static const broken_by deregister{mutation::deregister_early, "5.8 close*"};
 static const broken_by open_admission{mutation::close_keeps_admission, "5.8 close*"};
+static const broken_by kept_operations{actor_mutation::close_keeps_operations, "5.8 close stops*"};
 TEST_CASE("5.8 close stops admission, cancels, drains, deregisters, then releases the hold") {
   world w;
   one_fetch f{w}, waiting{w, false};
@@ -360,6 +373,7 @@ TEST_CASE("5.8 close stops admission, cancels, drains, deregisters, then release
 }
 
 static const broken_by half_closed{mutation::failed_close_counts, "5.8 a deregistration*"};
+static const broken_by forgotten_handle{actor_mutation::broken_close_is_done, "5.8 a deregistration*"};
 TEST_CASE("5.8 a deregistration that fails is retried on the same handle, and keeps the hold") {
   world w;
   w.provider->fail_closes = 1;
@@ -375,6 +389,7 @@ TEST_CASE("5.8 a deregistration that fails is retried on the same handle, and ke
 
 static const broken_by torn{mutation::teardown_after_fatal, "5.8 fatal of*"};
 static const broken_by unaware{mutation::adapter_ignores_fatal, "5.8 after fatal*"};
+static const broken_by untold_fatal{actor_mutation::fatal_untold, "5.8 after fatal*"};
 TEST_CASE("5.8 after fatal nothing is marked or torn down") {
   world w;
   one_fetch f{w};
@@ -397,6 +412,7 @@ TEST_CASE("5.8 after fatal nothing is marked or torn down") {
   CHECK(f.host().releases == 0);
 }
 
+static const broken_by hold_early{mutation::hold_released_early, "5.8 fatal of*"};
 TEST_CASE("5.8 fatal of the registrations themselves: the handle is not tried again") {
   world w;
   w.provider->fail_closes = 1;

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "actors/guard.hpp"
 #include "actors/supervisor.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
@@ -36,10 +37,15 @@ void check_released(world& w, const one_fetch& f) {
 
 const broken_by late_proofs{mutation::stale_proof_counts, "7.1 *"};
 const broken_by repeated_finish{mutation::finish_repeats, "7.1 *"};
+const broken_by adapter_fooled{actor_mutation::adapter_believes_foreign_down, "7.1 ids*"};
+const broken_by lender_fooled{actor_mutation::lender_believes_foreign_down, "7.1 ids*"};
+const broken_by manager_fooled{actor_mutation::manager_believes_foreign_down, "7.1 ids*"};
+const broken_by arbiter_fooled{actor_mutation::arbiter_believes_foreign_down, "7.1 ids*"};
+const broken_by stale_answer{actor_mutation::stale_answer_counts, "7.1 ids*"};
 
 TEST_CASE(
     "7.1 ids carry a generation and an incarnation: late, duplicate and foreign messages change nothing") {
-  world w;
+  world w{{.check_journal = false}};
   const auto& a = *w.in().parts.actors;
   const auto elsewhere = [](auto id) { return id_source<decltype(id)>{incarnation{2}}.next(); };
 
@@ -131,7 +137,9 @@ TEST_CASE(
     CHECK(w.submit(direction::fetch, lease, f.request).error().code == errc::invalid);
     w.in().send(a.adapter, access_ended{op, proof_id{1}, proof_source::terminal_status});
     w.in().send(a.adapter, copies_ended{lease});
-    CHECK(w.figure(adapter, "rejected") == 2);
+    w.in().send(a.adapter, peer_down{backend, incarnation{2}});
+    CHECK(w.figure(adapter, "rejected") == 3);
+    w.in().send(a.deadline_arbiter, peer_down{adapter, incarnation{2}});
     w.in().send(a.deadline_arbiter, commit_outcome{op, failed{"foreign"}});
     w.in().send(a.deadline_arbiter, settle_claim{op});
     w.in().send(a.deadline_arbiter, retain_claim{op, "foreign"});
@@ -162,7 +170,7 @@ const broken_by rootless{mutation::free_with_roots, "7.3 *"};
 const broken_by unsettled{mutation::release_unsettled, "7.3 *"};
 
 TEST_CASE("7.3 roots live in the ledger: only a settle token erases them") {
-  world w;
+  world w{{.check_journal = false}};
   one_fetch f{w};
   const std::weak_ptr<scripted_attempt> attempt = f.at;
   f.at.reset();
@@ -223,6 +231,8 @@ const broken_by lost_answer{mutation::lost_answer_is_rejection, "7.4 *"};
 const broken_by deaf{mutation::deaf_to_down, "7.4 *"};
 
 /// The backend dies while its worker is inside the provider's call.
+const broken_by deaf_to_backend{actor_mutation::backend_death_ignored, "7.4 the backend*"};
+const broken_by mute{actor_mutation::death_untold, "7.4 the backend*"};
 TEST_CASE("7.4 the backend dies: what had no answer counts as undelivered") {
   world w;
   one_fetch f{w, false};
@@ -279,6 +289,9 @@ TEST_CASE("7.4 the backend dies: what had no answer counts as undelivered") {
   CHECK(w.submit(direction::fetch, *lease, f.request).error().code == errc::state);
 }
 
+const broken_by deaf_to_collector{actor_mutation::collector_death_ignored, "7.4 the proof*"};
+const broken_by deaf_to_adapter{actor_mutation::adapter_death_ignored, "7.4 the proof*"};
+const broken_by past_adapter{actor_mutation::cancel_past_adapter, "7.4 the proof*"};
 TEST_CASE("7.4 the proof collector or the adapter dies: the operation fails, its memory is retained") {
   world w;
   one_fetch f{w};
@@ -314,6 +327,8 @@ TEST_CASE("7.4 the proof collector or the adapter dies: the operation fails, its
   check_retained(w, 2);
 }
 
+const broken_by deaf_to_cuda{actor_mutation::cuda_death_ignored, "7.4 a peer*"};
+const broken_by deaf_to_manager{actor_mutation::manager_death_ignored, "7.4 a peer*"};
 TEST_CASE("7.4 a peer of the copies dies: no copy is taken for done") {
   world w{{.hold_stream = true}};
   one_fetch f{w};
@@ -370,6 +385,7 @@ TEST_CASE("7.4 a peer of the copies dies: no copy is taken for done") {
   check_retained(w, 2);
 }
 
+const broken_by deaf_to_lender{actor_mutation::lender_death_ignored, "7.4 the lender*"};
 TEST_CASE("7.4 the lender dies: no lease, no release") {
   world w;
   one_fetch f{w};
@@ -377,6 +393,14 @@ TEST_CASE("7.4 the lender dies: no lease, no release") {
   SUBCASE("after the outcome, before the proof") {
     f.at->deliver_all();
     w.advance(a_while);
+    w.kill(lender);
+  }
+  SUBCASE("with the copy under way") {
+    w.device->hold();
+    f.at->deliver_all();
+    f.at->end_access();
+    w.advance(a_while);
+    REQUIRE(fact(w, f.op, "copies") == "pending");
     w.kill(lender);
   }
   f.at->deliver_all();
@@ -389,6 +413,8 @@ TEST_CASE("7.4 the lender dies: no lease, no release") {
   CHECK_FALSE(w.ready_from(f.request).has_value());
 }
 
+const broken_by deaf_to_arbiter{actor_mutation::arbiter_death_ignored,
+                                "7.4 a dead arbiter is fatal: nothing*"};
 TEST_CASE("7.4 a dead arbiter is fatal: nothing is settled or admitted any more") {
   world w;
   one_fetch f{w};
@@ -410,6 +436,7 @@ TEST_CASE("7.4 a dead arbiter is fatal: nothing is settled or admitted any more"
   CHECK(any_contains(report.retained, "actor deadline_arbiter is down"));
 }
 
+const broken_by uncontained{actor_mutation::arbiter_death_uncontained, "7.4 a dead arbiter is fatal: the*"};
 TEST_CASE("7.4 a dead arbiter is fatal: the supervisor contains what the arbiter can't report any more") {
   world w;
   const one_fetch f{w};

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "actors/guard.hpp"
 #include "src/fault_provider.hpp"
 #include "src/memory_provider.hpp"
 #include "tests/actors/one_operation.hpp"
@@ -131,6 +132,8 @@ TEST_CASE("7.6 between submit and released there are only one-way messages with 
 // ---- 7.7
 
 const broken_by unbounded{mutation::unbounded_admission, "7.7 *"};
+const broken_by any_number_open{actor_mutation::operations_unbounded, "7.7 *"};
+const broken_by any_number_queued{actor_mutation::submissions_unbounded, "7.7 *"};
 
 TEST_CASE("7.7 admission is bounded at the call, before any clock starts") {
   SUBCASE("max_operations") {

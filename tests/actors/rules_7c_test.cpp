@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "actors/guard.hpp"
 #include "kvlease/runtime.hpp"
 #include "src/paged_manager.hpp"
 #include "tests/actors/stuck.hpp"
@@ -92,6 +93,20 @@ class hosted {
     REQUIRE(decided.wait_for(5s) == std::future_status::ready);
     return decided.get();
   }
+  /// Whether the provider has taken the submission in, within five seconds: a cancellation before that only
+  /// withdraws it.
+  bool is_running() {
+    for (int i = 0; i < 500; ++i, std::this_thread::sleep_for(10ms)) {
+      const auto seen = lender->look().get();
+      REQUIRE(seen.has_value());
+      for (const auto& entry : seen->actors)
+        for (const auto& row : entry.report.rows)
+          if (row.id == to_string(operation))
+            for (const auto& [name, value] : row.facts)
+              if (name == "access" && value == "running") return true;
+    }
+    return false;
+  }
   std::set<actor_kind> silent() {
     const auto seen = lender->look().get();
     REQUIRE(seen.has_value());
@@ -128,7 +143,10 @@ TEST_CASE("F6 a provider stuck for ever in any call: every actor answers within 
     hosted h{{.where = where}};
     REQUIRE(h.lender != nullptr);
     h.fetch(30s);
-    if (where == call::cancel) REQUIRE(h.lender->cancel(h.operation).get().has_value());
+    if (where == call::cancel) {
+      REQUIRE(h.is_running());
+      REQUIRE(h.lender->cancel(h.operation).get().has_value());
+    }
     REQUIRE(h.held->holds());
     // Other work on the machine can only add to the time, so the best of a few rounds is what counts.
     auto p99 = std::chrono::nanoseconds::max();
@@ -255,6 +273,7 @@ TEST_CASE("7.8 destroying the runtime returns within its bound, and abandons a s
   CHECK(*h.device->mapped == 1);
 }
 
+const broken_by adapter_skipped{actor_mutation::stop_skips_adapter, "7.8 shutdown *"};
 TEST_CASE("7.8 shutdown is a message, answered stopped or refused with a list, in the order of 6.7") {
   world w;
   SUBCASE("refused while something is open, repeated once it is proven") {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "actors/guard.hpp"
 #include "src/fault_provider.hpp"
 #include "src/memory_provider.hpp"
 #include "tests/actors/one_operation.hpp"
@@ -111,6 +112,8 @@ struct over {
 
 const broken_by early_release{mutation::release_at_outcome, "8.1 *"};
 const broken_by blind_table{mutation::touch_uncounted, "8.1 *"};
+const broken_by right_kept{actor_mutation::freed_slot_keeps_right, "8.1 *"};
+const broken_by publish_writes{actor_mutation::publish_may_write, "8.1 *"};
 
 TEST_CASE("8.1 reads and writes of the providers pass a check against who may touch which span now") {
   SUBCASE("a provider that touches what was taken back is seen, by the byte") {
@@ -175,6 +178,8 @@ TEST_CASE("8.1 reads and writes of the providers pass a check against who may to
 
 const broken_by early_release_painted{mutation::release_at_outcome, "8.2 *"};
 const broken_by blind_paint{mutation::paint_unchecked, "8.2 *"};
+const broken_by unpainted{actor_mutation::freed_slot_unpainted, "8.2 *"};
+const broken_by unchecked{actor_mutation::granted_slot_unchecked, "8.2 *"};
 
 TEST_CASE(
     "8.2 free slots are painted by slot and generation, and looked at before the next grant and at the end") {

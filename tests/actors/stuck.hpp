@@ -159,14 +159,19 @@ class watched_device final : public device_port {
       return std::make_shared<block>(std::move(m), mapped);
     });
   }
+  result<std::shared_ptr<memory_block>> register_staging(std::uintptr_t at, std::size_t n) override {
+    return inner_.register_staging(at, n);
+  }
+  bool reaches(std::uintptr_t at, std::size_t n) const override { return inner_.reaches(at, n); }
   result<void> bind_thread() override { return inner_.bind_thread(); }
-  result<void> enqueue(std::shared_ptr<const copy_batch> batch) override {
+  result<std::size_t> enqueue(std::shared_ptr<const copy_batch> batch) override {
     if (stops_) gate_->pass();
     return inner_.enqueue(std::move(batch));
   }
-  result<device_event> record() override { return inner_.record(); }
+  result<device_event> record(copy_kind kind) override { return inner_.record(kind); }
   result<event_state> query(device_event e) override { return inner_.query(e); }
   void recycle(device_event e) override { inner_.recycle(e); }
+  std::optional<error> lost() const override { return inner_.lost(); }
 
  private:
   host_device inner_;

@@ -41,7 +41,7 @@ struct rig {
   }
   int page(std::size_t i) const { return std::to_integer<int>(at(pages)[i * row_bytes + row_bytes - 1]); }
   device_event record() {
-    const auto e = device.record();
+    const auto e = device.record(copy_kind::host_to_device);
     REQUIRE(e);
     return *e;
   }
@@ -211,7 +211,7 @@ TEST_CASE("host device: a failing record records nothing, once") {
     rig r{mode};
     r.device.fail_next_record();
     CHECK(r.device.faults_struck() == 0);
-    CHECK(r.device.record().error().code == errc::device);
+    CHECK(r.device.record(copy_kind::host_to_device).error().code == errc::device);
     CHECK(r.device.faults_struck() == 1);
     CHECK(r.device.live_events() == 0);
     r.device.open();
@@ -263,7 +263,7 @@ TEST_CASE("host device: complete, and held, mean that the last byte of a long co
     auto b = std::make_shared<copy_batch>();
     b->rows = {{to->address(), from->address(), size}};
     REQUIRE(d.enqueue(b));
-    const auto e = *d.record();
+    const auto e = *d.record(copy_kind::host_to_device);
     if (by_hold) {
       while (d.queued() == 2) std::this_thread::yield();
       d.hold();

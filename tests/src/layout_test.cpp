@@ -1,9 +1,6 @@
 // The layout document and its id, row by row of scenarios 7.L; shards are in shards_test.cpp.
 //
-// Rows without a case, and why:
-//   LY-11      a layout holds no shard: NM-16 to NM-18 (names_test.cpp) refuse it where one is given
-//   LY-31..37  need a real TensorRT-LLM cache manager to derive the layout from
-//   LY-38..41  need TensorRT-LLM's FP4 MLA, NVFP4, FP8 and DeepSeek-V4 managers
+// LY-11 and the rows about managers, LY-31 to LY-41, are in layout_managers_test.cpp. Row without a case:
 //   LY-42      needs TensorRT-LLM's native page table to compare with
 // In part:
 //   LY-12      of its four cases the two kinds of NumPy argument are Python's; an array of ints is our type

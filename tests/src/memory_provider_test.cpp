@@ -6,8 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "src/fault_provider.hpp"
-#include "tests/src/provider_contract.hpp"
+#include "tests/src/provider_fixture.hpp"
 
 namespace kvlease::test {
 namespace {
@@ -32,26 +31,6 @@ cache_extent eight_units() {
   std::vector<unit> units;
   for (std::int64_t i = 0; i < 8; ++i) units.push_back(at(std::to_string(i).c_str(), 0, i));
   return extent_of(units);
-}
-
-TEST_CASE("provider contract: memory, in the background") {
-  check_provider_contract([](const provider_context& c) {
-    return provider_under_test{std::make_shared<memory_provider>(large_store(), c), {}, {}};
-  });
-}
-
-TEST_CASE("provider contract: memory, inline") {
-  check_provider_contract([](const provider_context& c) {
-    return provider_under_test{
-        std::make_shared<memory_provider>(large_store(), c, memory_options{.background = false}), {}, {}};
-  });
-}
-
-TEST_CASE("provider contract: memory behind a fault provider that strikes nothing") {
-  check_provider_contract([](const provider_context& c) {
-    auto inner = std::make_shared<memory_provider>(large_store(), c);
-    return provider_under_test{std::make_shared<fault_provider>(inner, fault_plan{.seed = 7}, c), {}, {}};
-  });
 }
 
 TEST_CASE("memory provider: providers of one store see each other's units") {

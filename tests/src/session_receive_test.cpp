@@ -427,7 +427,7 @@ TEST_CASE("receive session: a publication that stops half way is fenced to those
   CHECK(b.s->close(at(12)));
 }
 
-TEST_CASE("3.5 receive owner: evidence that comes too early or too little") {
+TEST_CASE("scenarios 3.5 a receive owner: evidence that comes too early or too little") {
   retirement clocks{incarnation{1}};
   const auto owner = *clocks.create_owner(at(10), request, direction::fetch, *transfer_timeout::make(5s));
   receive_owner r{clocks, owner, piece_id{5}};
@@ -473,7 +473,7 @@ TEST_CASE("3.5 receive owner: evidence that comes too early or too little") {
   }
 }
 
-TEST_CASE("3.5 send owner: a query that comes back into the owner") {
+TEST_CASE("scenarios 3.5 a send owner: a query that comes back into the owner") {
   retirement clocks{incarnation{1}};
   const auto owner = *clocks.create_owner(at(10), request, direction::publish, *transfer_timeout::make(5s));
   send_owner s{clocks, owner};

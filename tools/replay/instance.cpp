@@ -2,7 +2,6 @@
 
 #include <string_view>
 
-#include "cuda/host_device.hpp"
 #include "src/lending.hpp"
 #include "src/paged_manager.hpp"
 
@@ -16,8 +15,10 @@ constexpr std::string_view scope = "kvlease-replay";
 result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::size_t number,
                                                 std::function<void(const fatal_record&)> on_fatal) {
   auto made = std::make_unique<instance>();
-  auto device = std::make_shared<host_device>();
-  auto pages = device->allocate_device(plan.pool_blocks * plan.block_bytes);
+  auto device = open_device(plan.device);
+  if (!device) return tl::unexpected{device.error()};
+  if (plan.decorate_device) device = plan.decorate_device(*std::move(device));
+  auto pages = (*device)->allocate_device(plan.pool_blocks * plan.block_bytes);
   if (!pages) return tl::unexpected{pages.error()};
   paged_manager_options m;
   m.tokens_per_block = plan.tokens_per_block;
@@ -32,11 +33,12 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   auto names = names_of(layout, bytes{scope});
   if (!names) return tl::unexpected{names.error()};
   made->names = std::make_unique<identity>(*std::move(names));
+  made->device = (*device)->describe();
   made->budget = std::make_unique<page_budget>(plan.pool_blocks);
 
   runtime_options o;
   o.profile = supported_profile("kvlease-memory-" KVLEASE_VERSION);
-  o.device = device;
+  o.device = *device;
   o.manager = *std::move(manager);
   o.staging_slots = {static_cast<std::int64_t>(plan.staging_slots)};
   o.scope = bytes{scope};

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "src/fault_provider.hpp"
 #include "src/include/kvlease/runtime.hpp"
@@ -42,6 +43,7 @@ struct instance {
   std::shared_ptr<gate_book> gates = std::make_shared<gate_book>();
   std::shared_ptr<fault_provider> faults;
   std::unique_ptr<page_budget> budget;
+  std::string device;  ///< what it says of itself
   std::unique_ptr<runtime> lender;
 };
 

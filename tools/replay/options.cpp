@@ -71,6 +71,9 @@ result<replay_plan> plan_replay(const replay_options& o) {
   const auto named = [](const char* option, const error& e) {
     return tl::unexpected{error{e.code, fmt::format("--{}: {}", option, e.text)}};
   };
+  const auto device = parse_device_choice(o.device);
+  if (!device) return named("device", device.error());
+  if (const auto there = check_device(*device); !there) return named("device", there.error());
   const auto seconds = parse_duration(o.timeout);
   if (!seconds) return named("timeout", seconds.error());
   const auto timeout = transfer_timeout::make(*seconds);
@@ -115,6 +118,7 @@ result<replay_plan> plan_replay(const replay_options& o) {
                      .staging_slots = o.staging_slots,
                      .provider = *std::move(provider),
                      .backend = o.backend,
+                     .device = *device,
                      .concurrency = o.concurrency,
                      .timeout = *timeout,
                      .seed = o.seed,

@@ -3,12 +3,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "messages/retirement.hpp"
 #include "src/fault_plan.hpp"
 #include "src/include/kvlease/provider_uri.hpp"
+#include "tools/device_choice.hpp"
 #include "tools/replay/trace.hpp"
 
 namespace kvlease::replay {
@@ -20,6 +23,7 @@ struct replay_options {
   std::optional<std::size_t> requests;  ///< absent: all of a trace, 2,000 generated
   std::size_t instances = 2;
   std::string backend = "memory:";
+  std::string device = "host";
   std::size_t block_bytes = 4096;
   std::optional<std::uint32_t> tokens_per_block;  ///< absent: the trace's, 512 generated
   std::optional<std::size_t> pool_blocks;         ///< absent: what the concurrency needs
@@ -46,6 +50,9 @@ struct replay_plan {
   std::size_t staging_slots = 0;
   provider_factory provider;  ///< shared by the instances
   std::string backend;        ///< its URI
+  device_choice device;       ///< of each instance
+  /// What stands before each instance's device; empty: nothing.
+  std::function<std::shared_ptr<device_port>(std::shared_ptr<device_port>)> decorate_device;
   std::size_t concurrency = 0;
   transfer_timeout timeout;
   std::uint64_t seed = 0;

@@ -123,6 +123,7 @@ result<report> run_replay(const replay_plan& plan, std::ostream* progress) {
   drain(run);
   r.seconds = std::chrono::duration<double>(steady::now() - began).count();
 
+  r.device = instances.front()->device;
   for (auto& i : instances) add_instance(r, *i);
   fill(r, run);
   for (auto& p : run.problems()) r.problems.push_back(std::move(p));

@@ -62,6 +62,7 @@ nlohmann::ordered_json to_json(const report& r) {
   return {{"schema_version", report_schema_version},
           {"trace", r.trace_source},
           {"backend", r.backend},
+          {"device", r.device},
           {"seed", r.seed},
           {"requests", r.requests},
           {"block_refs", r.block_refs},
@@ -119,6 +120,7 @@ void print(const report& r, std::ostream& out) {
   };
   constexpr double mib = 1024.0 * 1024.0;
   fmt::print(out, "replay of {} over {}\n", r.trace_source, r.backend);
+  line("device", r.device);
   line("requests",
        fmt::format("{}{}{}", r.requests, r.aborted > 0 ? fmt::format(", {} aborted", r.aborted) : "",
                    r.not_run > 0 ? fmt::format(", {} not run", r.not_run) : ""));

@@ -42,6 +42,7 @@ struct quantiles {
 struct report {
   std::string trace_source;
   std::string backend;
+  std::string device;
   std::size_t requests = 0;
   std::size_t block_refs = 0;
   std::size_t oracle_hit_blocks = 0;

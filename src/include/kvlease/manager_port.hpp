@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/copies.hpp"
 #include "messages/error.hpp"
 #include "messages/ids.hpp"
 #include "messages/pages.hpp"
@@ -22,6 +23,9 @@ namespace kvlease {
 struct pool_group_layout {
   std::int64_t page_bytes = 0;
   std::int64_t pages = 0;
+  /// How a page is spread over several memory pools: its bytes in each, in the order in which they lie in a
+  /// slot; their sum is page_bytes. Empty: one pool.
+  std::vector<std::int64_t> pool_bytes;
 };
 
 /// Layers that are cached alike; full attention.
@@ -75,6 +79,12 @@ class manager_port {
   /// Declares [0, end) computed and final; whole blocks become reusable by content.
   /// Errors: unknown; invalid when not whole blocks, below the committed, past the prompt or the capacity.
   virtual result<request_info> commit(request_id id, std::int64_t end) = 0;
+
+  /// The host's event behind which all that was committed so far is there to be read, recorded on the
+  /// manager's stream; the host keeps it until the request has been freed and its leases have ended.
+  virtual void written(request_id, event_handle) {}
+  /// The event that copies out of the request's pages may start behind. 0: all of the manager's stream.
+  virtual event_handle written(request_id) const { return 0; }
 
   /// Ends the request. Its pages are reused, except those that are pinned (semantics 6.4).
   virtual result<void> free(request_id id) = 0;

@@ -1,6 +1,6 @@
 // Providers by URI: what a command line or a configuration file names. Only providers that stand in the
-// contract suite can be named: tests/src/provider_uri_test.cpp runs the suite over every entry
-// (semantics 2.14).
+// contract suite can be named: tests/src/provider_uri_test.cpp sees that it runs over every entry, and
+// nothing adds an entry at run time (semantics 2.14).
 #pragma once
 
 #include <functional>

@@ -20,6 +20,7 @@
 #include "messages/report.hpp"
 #include "messages/staging.hpp"
 #include "src/include/kvlease/device_port.hpp"
+#include "src/include/kvlease/inspection.hpp"
 #include "src/include/kvlease/manager_port.hpp"
 #include "src/include/kvlease/provider.hpp"
 #include "src/ledger.hpp"
@@ -37,6 +38,9 @@ struct runtime_options {
   std::shared_ptr<manager_port> manager;
   std::function<std::shared_ptr<provider>(const provider_context&)> open_provider;
   std::vector<std::int64_t> staging_slots;  ///< one count a pool group, each at least 1
+  /// The host's own staging memory, one span a pool group of at least slots times page bytes, registered
+  /// with the device until the runtime has ended. Empty: the device allocates it.
+  std::vector<host_span> staging_memory;
   // ---- naming
   bytes scope;  ///< at most 65,535 bytes; instances that share content share it (scenarios 6.2)
   // ---- bounds of admission (semantics 7.7), each at least 1
@@ -49,11 +53,23 @@ struct runtime_options {
   std::size_t proof_workers = 1;     ///< polls and blocking proofs at once
   std::size_t provider_workers = 1;  ///< for the provider's own background work
   bool manager_blocks = false;       ///< give the manager port a thread of its own
+  // ---- watching copies on a GPU
+  std::chrono::nanoseconds spin = std::chrono::milliseconds{2};  ///< asks without a pause after progress
+  /// One scheduler thread stays awake meanwhile: a copy's end is heard some 20 us earlier, for a processor.
+  bool keep_awake = false;
   // ---- times
   std::chrono::nanoseconds answer_within = std::chrono::seconds{10};
   std::chrono::duration<double> shutdown_grace = std::chrono::seconds{5};  ///< for the registrations (5.8)
+  // ---- the engine's own page access
+  std::size_t page_access_bytes = std::size_t{16} << 20;  ///< page-locked, at least one page; 0: none
   // ---- detectors
   bool paint_slots = true;  ///< semantics 8.2
+  // ---- inspection
+  bool journal = true;                   ///< keep a record of every transition, in a ring
+  std::size_t journal_records = 65'536;  ///< of the ring, 64 bytes each; rounded up to a power of two
+  std::string journal_file;              ///< also written here, made anew; empty: to no file
+  /// How long memory may be held beyond its outcome before health() says so.
+  std::chrono::nanoseconds unproven_budget = std::chrono::seconds{60};
   /// Called once, on a thread of its own, when fatal expiry is latched (4.8). Default: a line on stderr.
   std::function<void(const fatal_record&)> on_fatal;
 };
@@ -73,7 +89,8 @@ struct operation_events {
 
 class runtime {
  public:
-  /// Allocates staging, opens the provider, registers every part. Errors: invalid, no_memory, provider.
+  /// Allocates staging, opens the provider, registers every part. Errors: invalid, no_memory, provider; io
+  /// for the journal's file.
   static result<std::unique_ptr<runtime>> start(runtime_options options);
   /// Waits two seconds for evidence and returns within 4.5 s, whatever is stuck; what can't be proven to be
   /// out of use is left mapped, and reported on stderr.
@@ -85,10 +102,14 @@ class runtime {
   answer_of<request_info> admit(request_spec spec);
   answer_of<request_info> describe(request_id request);
   answer_of<request_info> grow(request_id request, std::int64_t end);
-  answer_of<request_info> commit(request_id request, std::int64_t end);
+  /// `written`: an event of the device, recorded on the manager's stream behind the work that wrote the
+  /// blocks, so that publishes need not wait for what the stream holds beyond it. The host keeps it until the
+  /// request has been freed and its leases have ended.
+  answer_of<request_info> commit(request_id request, std::int64_t end, event_handle written = 0);
   answer_of<void> free(request_id request);
-  /// The engine's access to the whole blocks of `range`, on the manager's stream. `buffer` holds the rows
-  /// back to back, in the order of manager_port::rows.
+  /// The engine's access to the whole blocks of `range`, behind the manager's stream. `buffer` holds the rows
+  /// back to back, in the order of manager_port::rows. A buffer that the device does not reach goes through
+  /// staging of `page_access_bytes`.
   answer_of<void> write_pages(request_id request, token_range range,
                               std::shared_ptr<std::vector<std::byte>> buffer);
   answer_of<void> read_pages(request_id request, token_range range,
@@ -122,6 +143,8 @@ class runtime {
   /// Looks at the paint of every free slot first. Takes time by the bytes of staging.
   answer_of<std::uint64_t> check_exposure();
   std::optional<fatal_record> fatal() const;
+  /// What tools see of this runtime. It may be kept longer than the runtime.
+  std::shared_ptr<inspection_port> inspection() const;
   /// Closes admission and drains, in the order of semantics 6.7. May be repeated.
   stop_report stop(std::chrono::nanoseconds bound);
 

@@ -1,0 +1,103 @@
+// The copies of one direction on one GPU: two streams, a bounce buffer, tables for kernels, events.
+//
+// `bus` carries copies over the bus, `inner` the kernels; `last` is the one of them that a bulk copy ends on,
+// and every batch ends on it, so that events there complete in order. All waiting is stream for stream: no
+// call here waits for the device. What a batch needs until it has run (itself, its tables) is kept until its
+// event was seen complete; a bounce buffer is filled again only behind the event of its last reader.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cuda/cuda_memory.hpp"
+#include "src/copy_path.hpp"
+#include "src/copy_plan.hpp"
+
+namespace kvlease {
+
+struct lane_options {
+  int device = 0;
+  copy_kind kind = copy_kind::host_to_device;
+  std::size_t bounce_bytes = 0;
+  std::size_t chunk_bytes = 0;
+  unsigned blocks = 1;  ///< of a copy kernel
+};
+
+class copy_lane {
+ public:
+  static result<std::unique_ptr<copy_lane>> make(const lane_options& options);
+  /// What may still be in use on the device is left to it.
+  ~copy_lane();
+  copy_lane(const copy_lane&) = delete;
+  copy_lane& operator=(const copy_lane&) = delete;
+
+  /// Room in the tables for this many pieces? `ever`: when all of them are free.
+  bool has_room(std::size_t pieces) const noexcept;
+  bool has_room_ever(std::size_t pieces) const noexcept;
+
+  /// Queues the rows behind `start`, by `path`. Adds to `operations` what was queued, also when it fails.
+  /// Precondition: has_room(most_pieces()), when the path is kernel or bulk.
+  cudaError_t copy(std::span<const copy_row> rows, std::size_t total_bytes, copy_path path, cudaEvent_t start,
+                   std::size_t& operations);
+
+  /// An event behind all that was queued; `kept` lives until it is recycled.
+  cudaError_t record(std::uint64_t& id, std::vector<std::shared_ptr<const copy_batch>> kept,
+                     cudaEvent_t& event);
+  /// Null for an event that was not recorded here, or was recycled.
+  cudaEvent_t find(std::uint64_t id) const noexcept;
+  /// Marks an event as seen complete. One that was not is not recycled.
+  void see_complete(std::uint64_t id) noexcept;
+  void recycle(std::uint64_t id);
+  bool busy() const noexcept { return !recorded_.empty(); }
+
+ private:
+  struct buffer {
+    std::uintptr_t at = 0;
+    cudaEvent_t filled = nullptr;
+    cudaEvent_t drained = nullptr;  ///< behind its last reader
+  };
+  struct recorded_event {
+    cudaEvent_t event = nullptr;
+    std::size_t tables_end = 0;  ///< table pieces up to here are free once it is complete
+    std::vector<std::shared_ptr<const copy_batch>> kept;
+    bool complete = false;
+    bool recycled = false;
+  };
+
+  explicit copy_lane(const lane_options& options) : options_{options} {}
+  result<void> open();
+  bool in() const noexcept { return options_.kind == copy_kind::host_to_device; }
+  cudaStream_t last() const noexcept { return in() ? inner_ : bus_; }
+  cudaError_t follow(cudaStream_t behind, cudaStream_t ahead, std::size_t& operations);
+  cudaError_t copy_rows(std::span<const copy_row> rows, std::size_t& operations);
+  cudaError_t copy_batched(std::span<const copy_row> rows, std::size_t& operations);
+  cudaError_t copy_by_kernel(std::span<const copy_row> rows, std::size_t& operations);
+  cudaError_t copy_bulk(std::span<const copy_row> rows, std::size_t total_bytes, std::size_t& operations);
+  cudaError_t launch(std::span<const copy_piece> pieces, std::size_t& operations);
+
+  lane_options options_;
+  cudaStream_t bus_ = nullptr, inner_ = nullptr;
+  cudaEvent_t crossing_ = nullptr;  ///< from one stream to the other; recorded again at once
+  std::shared_ptr<memory_block> bounce_;
+  std::vector<buffer> buffers_;
+  std::size_t next_buffer_ = 0;
+
+  // A ring of table pieces in page-locked memory; positions only grow.
+  std::shared_ptr<memory_block> tables_;
+  std::size_t tables_used_ = 0, tables_free_ = 0;
+  bulk_chunk chunk_;                ///< being queued; kept for its memory
+  std::vector<copy_piece> pieces_;  ///< likewise
+
+  std::deque<recorded_event> recorded_;
+  std::uint64_t first_recorded_ = 1;  ///< id of recorded_.front()
+  std::vector<cudaEvent_t> idle_events_;
+};
+
+}  // namespace kvlease

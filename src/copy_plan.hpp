@@ -1,0 +1,104 @@
+// How a batch of rows is cut for a GPU: contiguous rows merged, rows cut into pieces for a kernel, and chunks
+// that travel through a bounce buffer. Arithmetic only; addresses are numbers here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "messages/copies.hpp"
+#include "src/copy_path.hpp"
+
+namespace kvlease {
+
+/// What one warp of a copy kernel moves at a time. The kernels read tables of these.
+struct copy_piece {
+  std::uint64_t to = 0;
+  std::uint64_t from = 0;
+  std::uint32_t nbytes = 0;
+  std::uint32_t unused = 0;
+  friend bool operator==(const copy_piece&, const copy_piece&) = default;
+};
+inline constexpr std::size_t piece_bytes = 16 * 1024;  ///< of one piece, at most
+
+/// Reads rows in their order, without empty ones, neighbours that are contiguous on both sides as one.
+class merged_rows {
+ public:
+  explicit merged_rows(std::span<const copy_row> rows) : rows_{rows} {}
+  /// False at the end.
+  bool next(copy_row& row) {
+    while (at_ < rows_.size() && rows_[at_].nbytes == 0) ++at_;
+    if (at_ == rows_.size()) return false;
+    row = rows_[at_++];
+    while (at_ < rows_.size()) {
+      const auto& behind = rows_[at_];
+      if (behind.nbytes != 0) {
+        if (row.to + row.nbytes != behind.to || row.from + row.nbytes != behind.from) break;
+        row.nbytes += behind.nbytes;
+      }
+      ++at_;
+    }
+    return true;
+  }
+
+ private:
+  std::span<const copy_row> rows_;
+  std::size_t at_ = 0;
+};
+
+std::vector<copy_row> merge_rows(std::span<const copy_row> rows);
+
+/// What all rows have, in one pass that is as short as it can be.
+struct batch_sum {
+  std::size_t total_bytes = 0;
+  std::size_t bad_row = SIZE_MAX;  ///< the first one with bytes and a null address
+  std::uintptr_t staging_begin = UINTPTR_MAX, staging_end = 0;  ///< all of its staging lies in between
+};
+batch_sum sum_of(copy_kind kind, std::span<const copy_row> rows);
+
+/// The shape by the first 2,048 rows: the others are taken to be like them.
+batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows,
+                     std::size_t total_bytes);
+
+/// How many pieces cut() makes of the row.
+constexpr std::size_t pieces_of(std::size_t nbytes) { return (nbytes + piece_bytes - 1) / piece_bytes; }
+/// No fewer than the pieces of all rows, whichever chunks they are cut into.
+constexpr std::size_t most_pieces(std::size_t rows, std::size_t total_bytes) {
+  return 2 * rows + total_bytes / piece_bytes + total_bytes / (std::size_t{1} << 19) + 16;
+}
+void cut(const copy_row& row, std::vector<copy_piece>& pieces);
+
+/// Part of a batch that fills one bounce buffer.
+struct bulk_chunk {
+  std::size_t nbytes = 0;
+  std::vector<copy_row> bus;  ///< staging ↔ bounce buffer: one contiguous run each
+  /// Bounce buffer ↔ pages.
+  std::span<const copy_piece> pieces() const { return std::span{storage}.first(count); }
+
+  std::vector<copy_piece> storage;  ///< never shrinks
+  std::size_t count = 0;
+};
+
+/// Cuts a batch into chunks, one at a time, so that the first is on its way while the others are being cut.
+/// They are small at first, since nothing is on the bus meanwhile, and at the end of a copy to the device,
+/// where nothing overlaps the kernel.
+class bulk_plan {
+ public:
+  /// Precondition: chunk_bytes is 64 KiB or more, `total_bytes` the sum of the rows.
+  bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes, std::size_t chunk_bytes);
+  /// Fills `chunk` for the bounce buffer at this address, at most chunk_bytes with all gaps. False at the
+  /// end.
+  bool next(bulk_chunk& chunk, std::uintptr_t bounce);
+
+ private:
+  copy_kind kind_;
+  merged_rows rows_;
+  copy_row row_;       ///< being cut
+  bool more_ = false;  ///< row_ has bytes left
+  std::size_t chunk_bytes_;
+  std::size_t left_;
+  std::size_t done_ = 0;
+};
+
+}  // namespace kvlease

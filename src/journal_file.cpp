@@ -1,0 +1,207 @@
+#include "src/journal_file.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace kvlease {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file is little-endian");
+
+constexpr std::array<char, 8> file_magic{'K', 'V', 'L', 'J', 'R', 'N', 'L', '\n'};
+constexpr std::uint32_t block_magic = 0x4b4c424b;  // "KBLK"
+constexpr std::size_t most_in_block = 1024;
+constexpr std::chrono::milliseconds busy_pause{5}, idle_pause{100};
+constexpr std::chrono::seconds flush_bound{2};
+
+struct file_header {
+  std::array<char, 8> magic = file_magic;
+  std::uint32_t version = journal_file_version;
+  std::uint32_t record_size = sizeof(journal_record);
+  std::uint32_t runtime = 0;
+  std::uint32_t reserved = 0;
+  std::int64_t started = 0;
+  std::array<std::uint64_t, 3> later{};
+  std::uint64_t checksum = 0;
+};
+static_assert(sizeof(file_header) == 64);
+
+struct block_header {
+  std::uint32_t magic = block_magic;
+  std::uint32_t count = 0;
+  std::uint64_t lost = 0;
+  std::uint64_t checksum = 0;
+};
+static_assert(sizeof(block_header) == 24);
+
+std::uint64_t checksum_of(const file_header& h) { return XXH3_64bits(&h, offsetof(file_header, checksum)); }
+
+std::uint64_t checksum_of(const block_header& b, const journal_record* records) {
+  const auto seed = XXH3_64bits(&b, offsetof(block_header, checksum));
+  return XXH3_64bits_withSeed(records, b.count * sizeof(journal_record), seed);
+}
+
+struct closer {
+  void operator()(std::FILE* f) const noexcept { std::fclose(f); }
+};
+using file = std::unique_ptr<std::FILE, closer>;
+
+error io_error(const std::string& path, const char* what) {
+  return {errc::io, fmt::format("journal file {}: {}: {}", path, what, std::strerror(errno))};
+}
+
+}  // namespace
+
+// ---- writing
+
+struct journal_file_writer::body {
+  std::shared_ptr<journal> from;
+  file to;
+  std::mutex mutex;
+  std::condition_variable wake, written;
+  std::uint64_t next_after = 0;  ///< written up to here; the thread's, read under the mutex
+  std::uint64_t wanted = 0;      ///< flush up to here
+  bool stop = false, broken = false;
+  std::thread thread;
+
+  /// Writes all that is in the ring. Answers whether there was anything.
+  bool drain() {
+    bool any = false;
+    for (;;) {
+      std::uint64_t lost = 0;
+      const auto records = from->read(next_after, most_in_block, lost);
+      if (records.empty()) return any;
+      any = true;
+      from->count_lost(lost);
+      block_header b{.count = static_cast<std::uint32_t>(records.size()), .lost = lost};
+      b.checksum = checksum_of(b, records.data());
+      const bool good =
+          std::fwrite(&b, sizeof b, 1, to.get()) == 1 &&
+          std::fwrite(records.data(), sizeof(journal_record), records.size(), to.get()) == records.size() &&
+          std::fflush(to.get()) == 0;
+      const std::lock_guard lock{mutex};
+      next_after = records.back().sequence;
+      if (!good) broken = true;
+      written.notify_all();
+      if (broken) return any;
+    }
+  }
+
+  void run() {
+    std::unique_lock lock{mutex};
+    while (!broken) {
+      const bool last = stop;
+      lock.unlock();
+      const bool any = drain();
+      lock.lock();
+      if (last || broken) break;
+      wake.wait_for(lock, any ? busy_pause : idle_pause, [this] { return stop || wanted > next_after; });
+    }
+    if (broken) std::fprintf(stderr, "kvlease: the journal file can't be written any more\n");
+    broken = true;  // nobody waits for what is not written
+    written.notify_all();
+  }
+};
+
+journal_file_writer::journal_file_writer(std::unique_ptr<body> b) : body_{std::move(b)} {
+  body_->thread = std::thread{[raw = body_.get()] { raw->run(); }};
+}
+
+result<std::unique_ptr<journal_file_writer>> journal_file_writer::open(std::shared_ptr<journal> from,
+                                                                       const std::string& path) {
+  auto b = std::make_unique<body>();
+  b->to.reset(std::fopen(path.c_str(), "wb"));
+  if (b->to == nullptr) return tl::unexpected{io_error(path, "can't be made")};
+  file_header h{.runtime = from->runtime().value};
+  const auto age = std::chrono::steady_clock::now() - from->start();
+  h.started = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                  std::chrono::system_clock::now().time_since_epoch() - age)
+                  .count();
+  h.checksum = checksum_of(h);
+  if (std::fwrite(&h, sizeof h, 1, b->to.get()) != 1 || std::fflush(b->to.get()) != 0)
+    return tl::unexpected{io_error(path, "can't be written")};
+  b->from = std::move(from);
+  return std::unique_ptr<journal_file_writer>{new journal_file_writer{std::move(b)}};
+}
+
+journal_file_writer::~journal_file_writer() {
+  {
+    const std::lock_guard lock{body_->mutex};
+    body_->stop = true;
+  }
+  body_->wake.notify_all();
+  body_->thread.join();
+}
+
+bool journal_file_writer::flush() {
+  std::unique_lock lock{body_->mutex};
+  const auto upto = body_->from->last();
+  body_->wanted = std::max(body_->wanted, upto);
+  body_->wake.notify_all();
+  body_->written.wait_for(lock, flush_bound, [&] { return body_->next_after >= upto || body_->broken; });
+  return body_->next_after >= upto;
+}
+
+// ---- reading
+
+result<journal_on_file> read_journal_file(const std::string& path) {
+  const file from{std::fopen(path.c_str(), "rb")};
+  if (from == nullptr) return tl::unexpected{io_error(path, "can't be opened")};
+  const auto bad = [&path](const std::string& what) {
+    return fail(errc::invalid, fmt::format("journal file {}: {}", path, what));
+  };
+  file_header h;
+  if (std::fread(&h, sizeof h, 1, from.get()) != 1 || h.magic != file_magic)
+    return bad("is no journal of kvlease");
+  if (h.version != journal_file_version || h.record_size != sizeof(journal_record))
+    return bad(fmt::format("has version {} and records of {} bytes, this program reads version {} and {}",
+                           h.version, h.record_size, journal_file_version, sizeof(journal_record)));
+  if (h.checksum != checksum_of(h)) return bad("its header is damaged");
+  journal_on_file out;
+  out.runtime = {h.runtime};
+  out.started = std::chrono::system_clock::time_point{
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds{h.started})};
+
+  std::uint64_t offset = sizeof h;
+  if (std::fseek(from.get(), 0, SEEK_END) != 0) return tl::unexpected{io_error(path, "can't be read")};
+  const auto size = static_cast<std::uint64_t>(std::ftell(from.get()));
+  if (std::fseek(from.get(), sizeof h, SEEK_SET) != 0) return tl::unexpected{io_error(path, "can't be read")};
+  while (offset < size) {
+    block_header b;
+    const auto rest = size - offset;
+    const bool headed = rest >= sizeof b && std::fread(&b, sizeof b, 1, from.get()) == 1;
+    const auto whole = sizeof b + std::uint64_t{b.count} * sizeof(journal_record);
+    if (headed && (b.magic != block_magic || b.count > most_in_block))
+      return bad(fmt::format("no block begins at byte {}", offset));
+    if (!headed || rest < whole) {  // its writer was stopped within it
+      out.cut_bytes = rest;
+      return out;
+    }
+    std::vector<journal_record> records(b.count);
+    if (b.count > 0 && std::fread(records.data(), sizeof(journal_record), b.count, from.get()) != b.count)
+      return tl::unexpected{io_error(path, "can't be read")};
+    if (b.checksum != checksum_of(b, records.data())) {
+      if (rest > whole) return bad(fmt::format("the block at byte {} is damaged", offset));
+      out.cut_bytes = rest;
+      return out;
+    }
+    out.lost += b.lost;
+    out.records.insert(out.records.end(), records.begin(), records.end());
+    offset += whole;
+  }
+  return out;
+}
+
+}  // namespace kvlease

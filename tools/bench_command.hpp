@@ -1,0 +1,19 @@
+// `kvlease bench copy` and `kvlease bench detection`.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "tools/bench/options.hpp"
+
+namespace kvlease {
+
+/// Runs it and prints what it found. `command` is what was typed, for the record. Exit status: 0; 1 when
+/// something was copied wrongly or must not be; 2 for bad usage; 3 when there is no such device, with the
+/// reason; 4 when a call of the device failed on the way.
+int run_bench_copy(const bench::copy_options& options, const std::string& command, std::ostream& out,
+                   std::ostream& err);
+int run_bench_detection(const bench::detection_options& options, const std::string& command,
+                        std::ostream& out, std::ostream& err);
+
+}  // namespace kvlease

@@ -1,0 +1,115 @@
+#include "tools/inspect/target.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "tools/inspect/format.hpp"
+#include "tools/inspect/http_client.hpp"
+#include "tools/serve/addresses.hpp"
+
+namespace kvlease::inspect {
+
+namespace {
+
+constexpr std::chrono::seconds answer_within{10};
+
+/// What may stand in a path as it is.
+std::string encoded(std::string_view text) {
+  constexpr std::string_view plain = "-._~:/!$'()*,;=@";
+  std::string out;
+  for (const char c : text) {
+    const bool keep = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      plain.find(c) != std::string_view::npos;
+    if (keep)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+result<nlohmann::json> parsed(std::string_view text, const std::string& name) {
+  auto j = nlohmann::json::parse(text, nullptr, false);
+  if (j.is_discarded() || !j.is_object() || !j.contains("schema_version"))
+    return fail(errc::io, fmt::format("'{}' does not speak the inspection's JSON", name));
+  if (const auto& v = j["schema_version"]; v != inspection_schema_version)
+    return fail(errc::io, fmt::format("'{}' has schema_version {}, this tool knows {}", name, v.dump(),
+                                      inspection_schema_version));
+  return j;
+}
+
+result<std::string> read_all(const std::string& path) {
+  if (path == "-") return std::string{std::istreambuf_iterator<char>{std::cin}, {}};
+  std::ifstream in{path, std::ios::binary};
+  std::string text{std::istreambuf_iterator<char>{in}, {}};
+  if (!in) return fail(errc::io, fmt::format("'{}': {}", path, std::strerror(errno)));
+  return text;
+}
+
+}  // namespace
+
+result<target> target::open(const inspect_options& o) {
+  target t;
+  if (o.file.empty()) {
+    t.name_ = o.socket.empty() ? serve::default_socket_path() : o.socket;
+    if (o.runtime > 0) t.prefix_ = fmt::format("/runtime/{}", o.runtime);
+    return t;
+  }
+  t.name_ = o.file;
+  const auto text = read_all(o.file);
+  if (!text) return tl::unexpected{text.error()};
+  auto j = parsed(*text, o.file);
+  if (!j) return tl::unexpected{j.error()};
+  if (!j->contains("operations"))
+    return fail(errc::io, fmt::format("'{}' is no snapshot: it has no operations", o.file));
+  t.file_ = *std::move(j);
+  return t;
+}
+
+std::string target::path(std::string_view of) const { return prefix_ + std::string{of}; }
+
+result<std::string> target::text(std::string_view of) const {
+  if (!live())
+    return fail(errc::unsupported, fmt::format("'{}' is a snapshot: only a live runtime has this", name_));
+  auto a = http_get(name_, path(of), answer_within);
+  if (!a) return tl::unexpected{a.error()};
+  if (a->status == 200) return std::move(a->body);
+  const auto j = nlohmann::json::parse(a->body, nullptr, false);
+  const auto why = j.is_object() ? text_of(j, "error") : "";
+  return fail(a->status < 500 ? errc::invalid : errc::io,
+              fmt::format("'{}' answers {}{}{}", name_, a->status, why.empty() ? "" : ": ", why));
+}
+
+result<nlohmann::json> target::snapshot(std::size_t limit, std::size_t explain) const {
+  if (!live()) return file_;
+  const auto answer = text(fmt::format("/snapshot?limit={}&explain={}", limit, explain));
+  if (!answer) return tl::unexpected{answer.error()};
+  return parsed(*answer, name_);
+}
+
+result<nlohmann::json> target::why(const subject& about) const {
+  if (!live()) return why_in_snapshot(file_, about);
+  const auto a = http_get(name_, path(fmt::format("/why/{}/{}", to_string(about.kind), encoded(about.id))),
+                          answer_within);
+  if (!a) return tl::unexpected{a.error()};
+  auto j = parsed(a->body, name_);
+  if (!j) return j;
+  if (j->contains("found")) return j;
+  return fail(errc::invalid, fmt::format("'{}' answers {}: {}", name_, a->status, text_of(*j, "error")));
+}
+
+result<std::string> target::health() const {
+  if (!live()) return text_of(file_, "health");
+  const auto a = http_get(name_, path("/health"), answer_within);
+  if (!a) return tl::unexpected{a.error()};
+  const auto j = parsed(a->body, name_);
+  if (!j) return tl::unexpected{j.error()};
+  return text_of(*j, "health");
+}
+
+}  // namespace kvlease::inspect
