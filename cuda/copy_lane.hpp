@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cuda/cuda_memory.hpp"
@@ -25,6 +26,7 @@ namespace kvlease {
 struct lane_options {
   int device = 0;
   copy_kind kind = copy_kind::host_to_device;
+  std::shared_ptr<const locked_spans> locked;
   std::size_t bounce_bytes = 0;
   std::size_t chunk_bytes = 0;
   unsigned blocks = 1;  ///< of a copy kernel
@@ -38,14 +40,16 @@ class copy_lane {
   copy_lane(const copy_lane&) = delete;
   copy_lane& operator=(const copy_lane&) = delete;
 
-  /// Room in the tables for this many pieces? `ever`: when all of them are free.
+  /// Room in the tables for this many pieces? Without it kernels get their pieces as arguments, 128 at a
+  /// time, which is right and slow. `ever`: when all tables are free.
   bool has_room(std::size_t pieces) const noexcept;
   bool has_room_ever(std::size_t pieces) const noexcept;
 
-  /// Queues the rows behind `start`, by `path`. Adds to `operations` what was queued, also when it fails.
-  /// Precondition: has_room(most_pieces()), when the path is kernel or bulk.
-  cudaError_t copy(std::span<const copy_row> rows, std::size_t total_bytes, copy_path path, cudaEvent_t start,
-                   std::size_t& operations);
+  /// Queues the rows behind `start` (null: nothing), by `path`. Adds to `operations` what was queued, also when it fails.
+  /// With more than sample_rows rows path `bulk` checks them as they go: refused() says why it stopped.
+  cudaError_t copy(std::span<const copy_row> rows, const batch_shape& shape, copy_path path,
+                   cudaEvent_t start, std::size_t& operations);
+  const std::string& refused() const noexcept { return refused_; }
 
   /// An event behind all that was queued; `kept` lives until it is recycled.
   cudaError_t record(std::uint64_t& id, std::vector<std::shared_ptr<const copy_batch>> kept,
@@ -79,7 +83,8 @@ class copy_lane {
   cudaError_t copy_rows(std::span<const copy_row> rows, std::size_t& operations);
   cudaError_t copy_batched(std::span<const copy_row> rows, std::size_t& operations);
   cudaError_t copy_by_kernel(std::span<const copy_row> rows, std::size_t& operations);
-  cudaError_t copy_bulk(std::span<const copy_row> rows, std::size_t total_bytes, std::size_t& operations);
+  cudaError_t copy_bulk(std::span<const copy_row> rows, const batch_shape& shape, std::size_t& operations);
+  bool may_go(const bulk_chunk& chunk);
   cudaError_t launch(std::span<const copy_piece> pieces, std::size_t& operations);
 
   lane_options options_;
@@ -92,6 +97,7 @@ class copy_lane {
   // A ring of table pieces in page-locked memory; positions only grow.
   std::shared_ptr<memory_block> tables_;
   std::size_t tables_used_ = 0, tables_free_ = 0;
+  std::string refused_;
   bulk_chunk chunk_;                ///< being queued; kept for its memory
   std::vector<copy_piece> pieces_;  ///< likewise
 

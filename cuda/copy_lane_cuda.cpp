@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -100,14 +102,17 @@ cudaError_t copy_lane::follow(cudaStream_t behind, cudaStream_t ahead, std::size
   return cudaStreamWaitEvent(behind, crossing_, 0);
 }
 
-cudaError_t copy_lane::copy(std::span<const copy_row> rows, std::size_t total_bytes, copy_path path,
+cudaError_t copy_lane::copy(std::span<const copy_row> rows, const batch_shape& shape, copy_path path,
                             cudaEvent_t start, std::size_t& operations) {
+  refused_.clear();
   // The stream that reads first. In a bulk copy the other one follows it chunk by chunk.
   const bool by_kernel = path == copy_path::kernel || (path == copy_path::bulk && !in());
   const auto first = by_kernel ? inner_ : bus_;
-  KVLEASE_TRY(cudaStreamWaitEvent(first, start, 0));
-  ++operations;
-  if (path == copy_path::bulk) return copy_bulk(rows, total_bytes, operations);
+  if (start != nullptr) {
+    KVLEASE_TRY(cudaStreamWaitEvent(first, start, 0));
+    ++operations;
+  }
+  if (path == copy_path::bulk) return copy_bulk(rows, shape, operations);
   KVLEASE_TRY(follow(first, last(), operations));  // behind the batches before it
   if (path == copy_path::kernel) {
     KVLEASE_TRY(copy_by_kernel(rows, operations));
@@ -163,12 +168,24 @@ cudaError_t copy_lane::copy_by_kernel(std::span<const copy_row> rows, std::size_
   return launch(pieces_, operations);
 }
 
-cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, std::size_t total_bytes,
+/// What check_rows() of the device says of smaller batches.
+bool copy_lane::may_go(const bulk_chunk& chunk) {
+  if (chunk.null_page) refused_ = "a row has a null address";
+  for (const auto& run : chunk.bus) {
+    const auto at = in() ? run.from : run.to;
+    if (options_.locked->end_of(at) < at + run.nbytes)
+      refused_ = fmt::format("{} bytes at {:#x} are not page-locked memory of this device", run.nbytes, at);
+  }
+  return refused_.empty();
+}
+
+cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, const batch_shape& shape,
                                  std::size_t& operations) {
-  bulk_plan plan{options_.kind, rows, total_bytes, options_.chunk_bytes};
+  bulk_plan plan{options_.kind, rows, shape.total_bytes, options_.chunk_bytes};
   for (;;) {
     auto& through = buffers_[next_buffer_];
     if (!plan.next(chunk_, through.at)) return cudaSuccess;
+    if (rows.size() > sample_rows && !may_go(chunk_)) return cudaErrorInvalidValue;
     next_buffer_ = (next_buffer_ + 1) % buffers_.size();
     const auto over_bus = [&]() -> cudaError_t {
       for (const auto& run : chunk_.bus)
@@ -177,7 +194,9 @@ cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, std::size_t tot
       return cudaSuccess;
     };
     const auto filler = in() ? bus_ : inner_, drainer = in() ? inner_ : bus_;
-    KVLEASE_TRY(cudaStreamWaitEvent(filler, through.drained, 0));
+    // A wait that is over costs the stream time all the same.
+    if (cudaEventQuery(through.drained) != cudaSuccess)
+      KVLEASE_TRY(cudaStreamWaitEvent(filler, through.drained, 0));
     KVLEASE_TRY(in() ? over_bus() : launch(chunk_.pieces(), operations));
     KVLEASE_TRY(cudaEventRecord(through.filled, filler));
     KVLEASE_TRY(cudaStreamWaitEvent(drainer, through.filled, 0));
@@ -189,11 +208,16 @@ cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, std::size_t tot
 
 /// Runs the pieces on the inner stream; their table stays until the event behind them was recycled.
 cudaError_t copy_lane::launch(std::span<const copy_piece> pieces, std::size_t& operations) {
+  if (pieces.size() > argument_pieces && !has_room(pieces.size())) {
+    for (; pieces.size() > argument_pieces; pieces = pieces.subspan(argument_pieces)) {
+      KVLEASE_TRY(launch_copy(pieces.first(argument_pieces), nullptr, options_.blocks, inner_));
+      ++operations;
+    }
+  }
   const copy_piece* table = nullptr;
   if (pieces.size() > argument_pieces) {
     if (const auto rest = table_pieces - tables_used_ % table_pieces; pieces.size() > rest)
       tables_used_ += rest;
-    if (tables_used_ + pieces.size() > tables_free_) return cudaErrorInvalidValue;  // a wrong precondition
     auto* at = reinterpret_cast<copy_piece*>(tables_->address()) + tables_used_ % table_pieces;
     std::memcpy(at, pieces.data(), pieces.size() * sizeof(copy_piece));
     tables_used_ += pieces.size();

@@ -156,7 +156,7 @@ result<void> device::start() {
     return made;
   for (const auto kind : {copy_kind::host_to_device, copy_kind::device_to_host}) {
     auto lane = copy_lane::make(
-        {options_.device, kind, options_.bounce_bytes, options_.chunk_bytes, options_.sm_budget});
+        {options_.device, kind, locked_, options_.bounce_bytes, options_.chunk_bytes, options_.sm_budget});
     if (!lane) return tl::unexpected{lane.error()};
     of(kind).lane = *std::move(lane);
   }
@@ -182,15 +182,15 @@ result<void> device::bind_thread() {
 
 /// An address that the device can't reach would break the device; pageable memory would block the caller.
 result<void> device::check_rows(const copy_batch& batch) const {
-  std::uintptr_t from = 0, end = 0;  // the span that held the last row
+  const auto sum = sum_of(batch.kind, batch.rows);
+  if (sum.bad_row != SIZE_MAX)
+    return fail(errc::invalid, fmt::format("copy batch: row {} has a null address", sum.bad_row));
+  if (sum.total_bytes == 0 || locked_->end_of(sum.staging_begin) >= sum.staging_end)
+    return {};  // in one span
   for (std::size_t i = 0; i < batch.rows.size(); ++i) {
     const auto& row = batch.rows[i];
     const auto at = batch.kind == copy_kind::host_to_device ? row.from : row.to;
-    if (at >= from && at + row.nbytes <= end) continue;
-    if (row.nbytes == 0) continue;
-    from = at;
-    end = locked_->end_of(at);
-    if (at + row.nbytes > end)
+    if (row.nbytes > 0 && locked_->end_of(at) < at + row.nbytes)
       return fail(
           errc::invalid,
           fmt::format("copy batch: row {}: {} bytes at {:#x} are not page-locked memory of this device; "
@@ -211,32 +211,33 @@ result<std::size_t> device::enqueue(std::shared_ptr<const copy_batch> batch) {
   if (!batch) return fail(errc::invalid, "copy batch: none given");
   if (lost_) return tl::unexpected{*lost_};
   const std::span rows{batch->rows};
-  const auto sum = sum_of(batch->kind, rows);
-  if (sum.bad_row != SIZE_MAX)
-    return fail(errc::invalid, fmt::format("copy batch: row {} has a null address", sum.bad_row));
-  if (sum.total_bytes > 0 && locked_->end_of(sum.staging_begin) < sum.staging_end)  // not in one span
-    if (const auto good = check_rows(*batch); !good) return tl::unexpected{good.error()};
   auto& d = of(batch->kind);
-  if (sum.total_bytes == 0) {
+  const auto shape = shape_of(batch->kind, load_, rows);
+  const auto pieces = likely_pieces(rows.size(), shape.total_bytes);
+  const auto path = choose(batch->kind, shape, pieces);
+  if (path != copy_path::bulk || rows.size() <= sample_rows)
+    if (const auto good = check_rows(*batch); !good) return tl::unexpected{good.error()};
+  if (shape.rows == 0 && rows.size() <= sample_rows) {
     d.unrecorded.push_back(std::move(batch));
     return std::size_t{1};
   }
-  const auto pieces = most_pieces(rows.size(), sum.total_bytes);
-  const auto path = choose(batch->kind, shape_of(batch->kind, load_, rows, sum.total_bytes), pieces);
   const bool tables = path == copy_path::kernel || path == copy_path::bulk;
-  if (tables && !d.lane->has_room(pieces))
+  if (tables && d.lane->busy() && !d.lane->has_room(pieces))
     return fail(errc::capacity, fmt::format("the tables of {} pieces do not fit now", pieces));
   std::size_t operations = 0;
   auto start = reinterpret_cast<cudaEvent_t>(batch->after);
-  if (start == nullptr) {
+  // A stream that has run dry has nothing to wait for.
+  if (start == nullptr && cudaStreamQuery(stream_) != cudaSuccess) {
     if (const auto status = cudaEventRecord(point_, stream_); status != cudaSuccess)
       return tl::unexpected{broken("cudaEventRecord on the manager's stream", status)};
     start = point_;
     ++operations;
   }
   d.unrecorded.push_back(std::move(batch));
-  if (const auto status = d.lane->copy(rows, sum.total_bytes, path, start, operations); status != cudaSuccess)
+  if (const auto status = d.lane->copy(rows, shape, path, start, operations); status != cudaSuccess) {
+    if (!d.lane->refused().empty()) return fail(errc::invalid, "copy batch: " + d.lane->refused());
     return tl::unexpected{broken("copy batch", status)};
+  }
   ++batches_[static_cast<std::size_t>(path)];
   return operations;
 }

@@ -8,7 +8,9 @@ namespace kvlease {
 namespace {
 
 constexpr std::size_t first_chunk = std::size_t{2} << 20;
-constexpr std::size_t least_chunk = std::size_t{1} << 20;  ///< at the end
+constexpr std::size_t last_chunk = std::size_t{6} << 20;  ///< at most, of a copy to the device
+constexpr std::size_t first_rows = 512;                   ///< of the first chunk of a copy to the device
+constexpr std::size_t small_row = 24 * 1024;
 constexpr std::size_t run_alignment = 256;  ///< of a run in the bounce buffer, before its page's own offset
 
 std::uintptr_t staging_side(copy_kind kind, const copy_row& row) {
@@ -48,22 +50,22 @@ batch_sum sum_of(copy_kind kind, std::span<const copy_row> rows) {
   return sum;
 }
 
-batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows,
-                     std::size_t total_bytes) {
-  constexpr std::size_t sample = 2048;
-  const auto seen = rows.first(std::min(rows.size(), sample));
-  batch_shape shape{kind, load, 0, total_bytes, 0};
+batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows) {
+  const auto seen = rows.first(std::min(rows.size(), sample_rows));
+  batch_shape shape{kind, load, 0, 0, 0};
   std::uintptr_t end = 0;
   merged_rows from{seen};
   for (copy_row row; from.next(row);) {
     ++shape.rows;
+    shape.total_bytes += row.nbytes;
     const auto at = staging_side(kind, row);
     if (at != end) ++shape.runs;
     end = at + row.nbytes;
   }
-  if (seen.size() < rows.size() && !seen.empty()) {
+  if (seen.size() < rows.size()) {
     const auto all = [&](std::size_t n) { return std::max<std::size_t>(n * rows.size() / seen.size(), 1); };
     shape.rows = all(shape.rows);
+    shape.total_bytes = all(shape.total_bytes);
     if (shape.runs > 1) shape.runs = all(shape.runs);
   }
   return shape;
@@ -77,8 +79,16 @@ void cut(const copy_row& row, std::vector<copy_piece>& pieces) {
 
 bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes,
                      std::size_t chunk_bytes)
-    : kind_{kind}, rows_{rows}, chunk_bytes_{chunk_bytes}, left_{total_bytes} {
+    : kind_{kind},
+      rows_{rows},
+      chunk_bytes_{chunk_bytes},
+      growth_{rows.empty() || total_bytes / rows.size() >= small_row ? std::size_t{16} : std::size_t{1}},
+      first_{first_chunk},
+      left_{total_bytes} {
   assert(chunk_bytes >= 64 * 1024);
+  // Until we have cut the first chunk, the bus is idle; a copy to the host has a kernel to wait for too.
+  if (kind == copy_kind::host_to_device && !rows.empty())
+    first_ = std::max(first_chunk, first_rows * (total_bytes / rows.size()));
   more_ = rows_.next(row_);
 }
 
@@ -87,14 +97,16 @@ bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
   chunk.bus.clear();
   chunk.count = 0;
   if (!more_) return false;
-  // Four times what has gone already; at the end of a copy to the device three quarters of what is left.
-  auto target = std::max(first_chunk, 4 * done_);
-  if (kind_ == copy_kind::host_to_device) target = std::min(target, std::max(least_chunk, left_ / 4 * 3));
+  chunk.null_page = false;
+  // By what has gone already; at the end of a copy to the device three quarters of what is left.
+  auto target = std::max(first_, growth_ * done_);
+  if (kind_ == copy_kind::host_to_device && left_ > last_chunk) target = std::min(target, left_ / 4 * 3);
   target = std::min(target, chunk_bytes_);
   std::size_t offset = 0;          // in the bounce buffer
   std::uintptr_t staging_end = 0;  // of the last run
   while (more_ && chunk.nbytes < target) {
     const auto staging = staging_side(kind_, row_), page = page_side(kind_, row_);
+    chunk.null_page |= page == 0;
     if (chunk.bus.empty() || staging != staging_end) {
       // A run starts where its first row is aligned as its page is: then kernels move 16 bytes at once.
       const auto start = (offset + run_alignment - 1) / run_alignment * run_alignment + page % 16;

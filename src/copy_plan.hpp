@@ -57,15 +57,18 @@ struct batch_sum {
 };
 batch_sum sum_of(copy_kind kind, std::span<const copy_row> rows);
 
-/// The shape by the first 2,048 rows: the others are taken to be like them.
-batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows,
-                     std::size_t total_bytes);
+/// So many rows are looked at before the first of them is on its way; those of a larger batch are checked as
+/// they go.
+inline constexpr std::size_t sample_rows = 2048;
+
+/// The shape by the first sample_rows: the others are taken to be like them.
+batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows);
 
 /// How many pieces cut() makes of the row.
 constexpr std::size_t pieces_of(std::size_t nbytes) { return (nbytes + piece_bytes - 1) / piece_bytes; }
-/// No fewer than the pieces of all rows, whichever chunks they are cut into.
-constexpr std::size_t most_pieces(std::size_t rows, std::size_t total_bytes) {
-  return 2 * rows + total_bytes / piece_bytes + total_bytes / (std::size_t{1} << 19) + 16;
+/// Hardly fewer than the pieces of all rows, whichever chunks they are cut into.
+constexpr std::size_t likely_pieces(std::size_t rows, std::size_t total_bytes) {
+  return rows + total_bytes / piece_bytes + 64;
 }
 void cut(const copy_row& row, std::vector<copy_piece>& pieces);
 
@@ -73,6 +76,7 @@ void cut(const copy_row& row, std::vector<copy_piece>& pieces);
 struct bulk_chunk {
   std::size_t nbytes = 0;
   std::vector<copy_row> bus;  ///< staging ↔ bounce buffer: one contiguous run each
+  bool null_page = false;     ///< a row has one: the chunk must not be queued
   /// Bounce buffer ↔ pages.
   std::span<const copy_piece> pieces() const { return std::span{storage}.first(count); }
 
@@ -85,7 +89,7 @@ struct bulk_chunk {
 /// where nothing overlaps the kernel.
 class bulk_plan {
  public:
-  /// Precondition: chunk_bytes is 64 KiB or more, `total_bytes` the sum of the rows.
+  /// Precondition: chunk_bytes is 64 KiB or more. `total_bytes` may be an estimate.
   bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes, std::size_t chunk_bytes);
   /// Fills `chunk` for the bounce buffer at this address, at most chunk_bytes with all gaps. False at the
   /// end.
@@ -97,6 +101,8 @@ class bulk_plan {
   copy_row row_;       ///< being cut
   bool more_ = false;  ///< row_ has bytes left
   std::size_t chunk_bytes_;
+  std::size_t growth_;  ///< of a chunk over all before it: the bus must not wait for us to cut small rows
+  std::size_t first_;   ///< chunk
   std::size_t left_;
   std::size_t done_ = 0;
 };
