@@ -8,6 +8,7 @@ namespace kvlease {
 namespace {
 
 constexpr std::size_t first_chunk = std::size_t{2} << 20;
+constexpr std::size_t least_chunk = std::size_t{8} << 20;  ///< that a batch is cut into a quarter for
 constexpr std::size_t last_chunk = std::size_t{6} << 20;  ///< at most, of a copy to the device
 constexpr std::size_t first_rows = 512;                   ///< of the first chunk of a copy to the device
 constexpr std::size_t small_row = 24 * 1024;
@@ -81,7 +82,7 @@ bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t
                      std::size_t chunk_bytes)
     : kind_{kind},
       rows_{rows},
-      chunk_bytes_{chunk_bytes},
+      chunk_bytes_{std::min(chunk_bytes, std::max(total_bytes / 4, least_chunk))},
       growth_{rows.empty() || total_bytes / rows.size() >= small_row ? std::size_t{16} : std::size_t{1}},
       first_{first_chunk},
       left_{total_bytes} {

@@ -212,7 +212,8 @@ def real(b, directory):
         serve = start_serve(port, directory)
         until("it is live again", lambda: text(b, "#link") == "live" and "none" in text(b, "#operations"))
         assert b.execute_script("return window.same"), "the page was loaded anew"
-        assert complaints(b, restarting=True) == []
+        said = complaints(b, restarting=True)
+        assert said == [], said
     finally:
         stop(serve)
 

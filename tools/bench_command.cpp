@@ -125,4 +125,23 @@ int run_bench_detection(const bench::detection_options& options, const std::stri
   return report.problems.empty() ? 0 : status_wrong;
 }
 
+int run_bench_inspection(const bench::inspection_options& options, std::ostream& out, std::ostream& err) {
+  output_file json;
+  if (const auto ok = json.open("--json", options.json_path); !ok) {
+    err << "kvlease bench: " << ok.error().text << "\n";
+    return status_usage;
+  }
+  const auto r = bench::run_inspection_bench(options);
+  if (!r) {
+    err << "kvlease bench: " << r.error().text << "\n";
+    return r.error().code == errc::invalid ? status_usage : status_failed;
+  }
+  if (!options.quiet) print(*r, out);
+  if (const auto ok = json.write(to_json(*r).dump(2) + "\n"); !ok) {
+    err << "kvlease bench: " << ok.error().text << "\n";
+    return status_failed;
+  }
+  return r->wrong_blocks == 0 ? 0 : status_wrong;
+}
+
 }  // namespace kvlease

@@ -1,9 +1,10 @@
-// `kvlease bench copy` and `kvlease bench detection`.
+// `kvlease bench copy`, `detection` and `inspection`.
 #pragma once
 
 #include <ostream>
 #include <string>
 
+#include "tools/bench/inspection_bench.hpp"
 #include "tools/bench/options.hpp"
 
 namespace kvlease {
@@ -15,5 +16,6 @@ int run_bench_copy(const bench::copy_options& options, const std::string& comman
                    std::ostream& err);
 int run_bench_detection(const bench::detection_options& options, const std::string& command,
                         std::ostream& out, std::ostream& err);
+int run_bench_inspection(const bench::inspection_options& options, std::ostream& out, std::ostream& err);
 
 }  // namespace kvlease

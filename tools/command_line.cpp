@@ -43,6 +43,7 @@ void add_replay(CLI::App& app, replay::replay_options& o) {
   sub->add_option("--late", o.late, "Bound of the delays of late and stubborn")->capture_default_str();
   sub->add_option("--local-reuse", o.local_reuse, "Reuse blocks of the instance's own pages: on or off")
       ->capture_default_str();
+  sub->add_option("--journal", o.journal_path, "Write instance N's journal to FILE.N, for inspect replay");
   sub->add_option("--json", o.json_path, "Write the report to this file");
   sub->add_flag("--quiet", o.quiet, "Print no report and no progress");
 }
@@ -95,6 +96,14 @@ void add_bench_detection(CLI::App& bench, bench::detection_options& o) {
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }
 
+void add_bench_inspection(CLI::App& bench, bench::inspection_options& o) {
+  auto* sub = bench.add_subcommand("inspection", "What it costs a runtime to be watched");
+  sub->add_option("--requests", o.requests, "Of a replay")->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "Replays each way")->capture_default_str();
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
 /// Of `inspect`, 2 says that memory is held unproven: what is typed wrongly must not look like that.
 int usage_status(int argc, const char* const* argv) {
   return argc > 1 && std::string_view{argv[1]} == "inspect" ? inspect::bad_usage : 2;
@@ -120,10 +129,12 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   add_names(app, names);
   bench::copy_options copy;
   bench::detection_options detection;
-  auto* bench = app.add_subcommand("bench", "Measure the copies of a GPU");
+  bench::inspection_options inspection;
+  auto* bench = app.add_subcommand("bench", "Measure copies, their detection, and inspection");
   bench->require_subcommand(1);
   add_bench_copy(*bench, copy);
   add_bench_detection(*bench, detection);
+  add_bench_inspection(*bench, inspection);
   inspect::inspect_options inspect;
   add_inspect(app, inspect);
   serve::serve_options serve;
@@ -148,6 +159,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   if (app.got_subcommand("serve")) return run_serve_command(serve, out, err);
   if (app.got_subcommand("names")) return run_names(names, out, err);
   if (bench->got_subcommand("copy")) return run_bench_copy(copy, joined(argc, argv), out, err);
+  if (bench->got_subcommand("inspection")) return run_bench_inspection(inspection, out, err);
   if (bench->got_subcommand("detection")) return run_bench_detection(detection, joined(argc, argv), out, err);
   return run_replay_command(replay, out, err, err_is_terminal);
 }

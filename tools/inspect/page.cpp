@@ -77,8 +77,8 @@ button:focus-visible{outline:2px solid var(--lent)}
 .bar .run{background:var(--lent)}.bar .ended{background:var(--good)}.bar .unproven{background:var(--quarantined)}
 .bar .copy{background:var(--copy);top:6px}.bar .mark{width:3px;background:var(--ink)}
 .why{color:var(--soft)}.bad{color:var(--quarantined);font-weight:600}
-dl{display:grid;grid-template-columns:auto minmax(0,1fr);gap:2px 12px;margin:0 0 10px}
-dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+dl{display:grid;grid-template-columns:fit-content(40%) minmax(0,1fr);gap:2px 12px;margin:0 0 10px}
+dt{color:var(--soft);overflow-wrap:anywhere}dd{margin:0;overflow-wrap:anywhere}
 .stale main{opacity:.55})css";
 }
 
@@ -95,7 +95,7 @@ const size = b => { let u = 0; while (b >= 1024 && u < 4) { b /= 1024; u++; }
   return (u ? b.toFixed(1) : b) + ' ' + ['B', 'KiB', 'MiB', 'GiB', 'TiB'][u]; };
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 const states = {'.': 'free', L: 'lent', A: 'awaiting', Q: 'quarantined'};
-let shown = null, at = 0, asked = null;
+let shown = null, at = 0, asked = null, since = 0;
 
 function drawPool(canvas, map) {
   const width = Math.max(100, canvas.clientWidth || canvas.parentElement.clientWidth);
@@ -203,6 +203,10 @@ function tick() {
     t.textContent = text; t.classList.toggle('soon', soon); }
 }
 function show(s) {
+  // Another process answers: what was asked of the one before is gone.
+  const born = Date.parse(s.taken) - s.uptime_seconds * 1000;
+  if (Math.abs(born - since) > 250) { asked = null; $('why').hidden = true; }
+  since = born;
   shown = s; at = performance.now();
   $('health').textContent = s.health; $('health').className = 'badge ' + s.health;
   $('facts').textContent = `runtime ${s.runtime} · up ${span(s.uptime_seconds)} · exposure ${s.exposure_bytes} bytes` +

@@ -44,6 +44,8 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   o.scope = bytes{scope};
   o.max_waiting_leases = o.max_operations = o.max_queued_submissions = plan.concurrency * 4 + 1024;
   o.on_fatal = std::move(on_fatal);
+  o.journal = plan.journal;
+  if (!plan.journal_path.empty()) o.journal_file = plan.journal_path + "." + std::to_string(number);
   o.open_provider = [&, raw = made.get()](const provider_context& context) {
     auto faults = plan.faults;
     faults.seed += number;  // instances are struck differently
@@ -53,6 +55,7 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   auto lender = runtime::start(std::move(o));
   if (!lender) return tl::unexpected{lender.error()};
   made->lender = *std::move(lender);
+  if (plan.on_instance) plan.on_instance(*made->lender);
   return made;
 }
 

@@ -125,7 +125,8 @@ result<replay_plan> plan_replay(const replay_options& o) {
                      .abort = o.abort,
                      .faults = *faults,
                      .local_reuse = o.local_reuse == "on",
-                     .quiet = o.quiet};
+                     .quiet = o.quiet,
+                     .journal_path = o.journal_path};
 }
 
 }  // namespace kvlease::replay

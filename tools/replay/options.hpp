@@ -14,6 +14,10 @@
 #include "tools/device_choice.hpp"
 #include "tools/replay/trace.hpp"
 
+namespace kvlease {
+class runtime;
+}
+
 namespace kvlease::replay {
 
 struct replay_options {
@@ -36,6 +40,7 @@ struct replay_options {
   std::string faults;
   std::string late = "10ms";  ///< bound of the delays of `late` and `stubborn`
   std::string local_reuse = "on";
+  std::string journal_path;  ///< FILE: the journal of instance N is written to FILE.N
   std::string json_path;
   bool quiet = false;
 };
@@ -60,6 +65,9 @@ struct replay_plan {
   fault_plan faults;
   bool local_reuse = true;
   bool quiet = false;
+  bool journal = true;
+  std::string journal_path;
+  std::function<void(runtime&)> on_instance;  ///< called with each runtime that was started; empty: nothing
 };
 
 /// "5s", "200ms", "1.5s", "50us". Errors: invalid.

@@ -1,0 +1,36 @@
+// `kvlease bench inspection`: what it costs a runtime to be watched. The same replay again and again, with
+// the journal, its file and an inspector that looks ten times a second, and with none of them, in turn.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+
+#include "messages/error.hpp"
+#include "tools/bench/statistics.hpp"
+
+namespace kvlease::bench {
+
+struct inspection_options {
+  std::size_t requests = 3000;
+  std::size_t rounds = 9;
+  std::string journal_file;  ///< empty: in a temporary folder
+  std::string json_path;
+  bool quiet = false;
+};
+
+struct inspection_report {
+  spread watched, alone;  ///< operations a second
+  double ratio = 0;       ///< of the medians
+  std::size_t looks = 0;
+  std::size_t rounds = 0, requests = 0;
+  std::uint64_t wrong_blocks = 0;
+};
+
+/// Errors: invalid (rounds or requests of 0); whatever a replay answers.
+result<inspection_report> run_inspection_bench(const inspection_options& options);
+void print(const inspection_report& r, std::ostream& out);
+nlohmann::ordered_json to_json(const inspection_report& r);
+
+}  // namespace kvlease::bench
