@@ -45,8 +45,9 @@ class copy_lane {
   bool has_room(std::size_t pieces) const noexcept;
   bool has_room_ever(std::size_t pieces) const noexcept;
 
-  /// Queues the rows behind `start` (null: nothing), by `path`. Adds to `operations` what was queued, also when it fails.
-  /// With more than sample_rows rows path `bulk` checks them as they go: refused() says why it stopped.
+  /// Queues the rows behind `start` (null: nothing), by `path`. Adds to `operations` what was queued, also
+  /// when it fails. With more than sample_rows rows path `bulk` checks them as they go: refused() says why it
+  /// stopped.
   cudaError_t copy(std::span<const copy_row> rows, const batch_shape& shape, copy_path path,
                    cudaEvent_t start, std::size_t& operations);
   const std::string& refused() const noexcept { return refused_; }

@@ -269,6 +269,11 @@ void copy_lane::recycle(std::uint64_t id) {
     recorded_.pop_front();
     ++first_recorded_;
   }
+  // From the start again, which the processor's cache still holds.
+  if (recorded_.empty() && tables_used_ == tables_free_ - table_pieces) {
+    tables_used_ = 0;
+    tables_free_ = table_pieces;
+  }
 }
 
 #undef KVLEASE_TRY

@@ -7,10 +7,10 @@ namespace kvlease {
 
 namespace {
 
-constexpr std::size_t first_chunk = std::size_t{2} << 20;
+constexpr std::size_t first_chunk = std::size_t{1} << 20;
 constexpr std::size_t least_chunk = std::size_t{8} << 20;  ///< that a batch is cut into a quarter for
-constexpr std::size_t last_chunk = std::size_t{6} << 20;  ///< at most, of a copy to the device
-constexpr std::size_t first_rows = 512;                   ///< of the first chunk of a copy to the device
+constexpr std::size_t last_chunk = std::size_t{6} << 20;   ///< at most, of a copy to the device
+constexpr std::size_t first_rows = 256;                    ///< of the first chunk of a copy to the device
 constexpr std::size_t small_row = 24 * 1024;
 constexpr std::size_t run_alignment = 256;  ///< of a run in the bounce buffer, before its page's own offset
 

@@ -59,7 +59,7 @@ batch_sum sum_of(copy_kind kind, std::span<const copy_row> rows);
 
 /// So many rows are looked at before the first of them is on its way; those of a larger batch are checked as
 /// they go.
-inline constexpr std::size_t sample_rows = 2048;
+inline constexpr std::size_t sample_rows = 256;
 
 /// The shape by the first sample_rows: the others are taken to be like them.
 batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row> rows);

@@ -125,7 +125,7 @@ TEST_CASE("copy plan: chunks are small where nothing overlaps them") {
   CHECK(in.size() <= 24);
   const auto out =
       chunks_of(copy_kind::device_to_host, scattered(copy_kind::device_to_host, 4096, 64 * kib), 16 * mib);
-  CHECK(out.front().nbytes == 2 * mib);
+  CHECK(out.front().nbytes == mib);
   CHECK(out.back().nbytes > mib);
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("copy plan: small rows grow chunks slowly, and a null page is told wit
   auto rows = scattered(kind, 16'384, 4 * kib);
   const auto chunks = chunks_of(kind, rows, 32 * mib);
   for (std::size_t i = 0, done = 0; i + 1 < chunks.size(); done += chunks[i++].nbytes)
-    CHECK(chunks[i].nbytes <= std::max(2 * mib, done));
+    CHECK(chunks[i].nbytes <= std::max(mib, done));
   rows[5000].to = 0;
   std::size_t first = 0, bad = 0;
   for (const auto& chunk : chunks_of(kind, rows, 32 * mib)) {

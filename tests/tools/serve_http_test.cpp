@@ -281,9 +281,10 @@ TEST_CASE("serve http: events come as they happen, and a stream has an end") {
   CHECK(nlohmann::json::parse(lines[1]).at("operation") == "1.7");
   CHECK(nlohmann::json::parse(lines[1]).at("sequence") == 2);
 
-  // Streams are bounded; those that were left make room again.
+  // Streams are bounded; those that were left make room again. A few more than the bound: a question below
+  // holds a stream for a moment too, and may have taken one's place.
   std::vector<int> open;
-  for (std::size_t i = 0; i < http_options{}.max_streams; ++i) {
+  for (std::size_t i = 0; i < http_options{}.max_streams + 4; ++i) {
     open.push_back(connected(s.path));
     const std::string_view text = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
     REQUIRE(::send(open.back(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
