@@ -181,7 +181,7 @@ bool copy_lane::may_go(const bulk_chunk& chunk) {
 
 cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, const batch_shape& shape,
                                  std::size_t& operations) {
-  bulk_plan plan{options_.kind, rows, shape.total_bytes, options_.chunk_bytes};
+  bulk_plan plan{options_.kind, rows, shape.total_bytes, options_.chunk_bytes, busy()};
   for (;;) {
     auto& through = buffers_[next_buffer_];
     if (!plan.next(chunk_, through.at)) return cudaSuccess;

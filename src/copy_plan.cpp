@@ -79,17 +79,19 @@ void cut(const copy_row& row, std::vector<copy_piece>& pieces) {
 }
 
 bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes,
-                     std::size_t chunk_bytes)
-    : kind_{kind},
-      rows_{rows},
-      chunk_bytes_{std::min(chunk_bytes, std::max(total_bytes / 4, least_chunk))},
-      growth_{rows.empty() || total_bytes / rows.size() >= small_row ? std::size_t{16} : std::size_t{1}},
-      first_{first_chunk},
-      left_{total_bytes} {
+                     std::size_t chunk_bytes, bool bus_is_busy)
+    : kind_{kind}, rows_{rows}, left_{total_bytes} {
   assert(chunk_bytes >= 64 * 1024);
-  // Until we have cut the first chunk, the bus is idle; a copy to the host has a kernel to wait for too.
-  if (kind == copy_kind::host_to_device && !rows.empty())
-    first_ = std::max(first_chunk, first_rows * (total_bytes / rows.size()));
+  const auto row_bytes = rows.empty() ? 0 : total_bytes / rows.size();
+  const bool small = row_bytes < small_row;
+  chunk_bytes_ = std::min(chunk_bytes, std::max(total_bytes / (small ? 2 : 4), least_chunk));
+  growth_ = small ? 2 : 16;
+  if (bus_is_busy)
+    first_ = chunk_bytes_;
+  else if (kind == copy_kind::host_to_device)
+    first_ = std::max(first_chunk, first_rows * row_bytes);  // nothing but our cutting delays it
+  else
+    first_ = first_chunk;  // a kernel has to gather it first
   more_ = rows_.next(row_);
 }
 

@@ -89,8 +89,10 @@ struct bulk_chunk {
 /// where nothing overlaps the kernel.
 class bulk_plan {
  public:
-  /// Precondition: chunk_bytes is 64 KiB or more. `total_bytes` may be an estimate.
-  bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes, std::size_t chunk_bytes);
+  /// Precondition: chunk_bytes is 64 KiB or more. `total_bytes` may be an estimate. `bus_is_busy`: other
+  /// copies are under way, so that the first chunk need not be small.
+  bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes, std::size_t chunk_bytes,
+            bool bus_is_busy = false);
   /// Fills `chunk` for the bounce buffer at this address, at most chunk_bytes with all gaps. False at the
   /// end.
   bool next(bulk_chunk& chunk, std::uintptr_t bounce);
@@ -100,9 +102,9 @@ class bulk_plan {
   merged_rows rows_;
   copy_row row_;       ///< being cut
   bool more_ = false;  ///< row_ has bytes left
-  std::size_t chunk_bytes_;
-  std::size_t growth_;  ///< of a chunk over all before it: the bus must not wait for us to cut small rows
-  std::size_t first_;   ///< chunk
+  std::size_t chunk_bytes_ = 0;
+  std::size_t growth_ = 0;  ///< of a chunk over all before it: the bus must not wait for us to cut small rows
+  std::size_t first_ = 0;   ///< chunk
   std::size_t left_;
   std::size_t done_ = 0;
 };

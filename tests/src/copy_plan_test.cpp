@@ -158,7 +158,10 @@ TEST_CASE("copy plan: small rows grow chunks slowly, and a null page is told wit
   auto rows = scattered(kind, 16'384, 4 * kib);
   const auto chunks = chunks_of(kind, rows, 32 * mib);
   for (std::size_t i = 0, done = 0; i + 1 < chunks.size(); done += chunks[i++].nbytes)
-    CHECK(chunks[i].nbytes <= std::max(mib, done));
+    CHECK(chunks[i].nbytes <= std::max(mib, 2 * done));
+  bulk_chunk first_of_busy;
+  CHECK(bulk_plan{kind, rows, total_of(rows), 32 * mib, true}.next(first_of_busy, bounce));
+  CHECK(first_of_busy.nbytes == 32 * mib);
   rows[5000].to = 0;
   std::size_t first = 0, bad = 0;
   for (const auto& chunk : chunks_of(kind, rows, 32 * mib)) {
