@@ -30,6 +30,8 @@ struct lane_options {
   std::size_t bounce_bytes = 0;
   std::size_t chunk_bytes = 0;
   unsigned blocks = 1;  ///< of a copy kernel
+  /// Path `rows` with more runs goes by `batch`: so many copies one by one would fill the device's queue.
+  std::size_t most_single_copies = 256;
 };
 
 class copy_lane {
@@ -60,6 +62,11 @@ class copy_lane {
   /// Marks an event as seen complete. One that was not is not recycled.
   void see_complete(std::uint64_t id) noexcept;
   void recycle(std::uint64_t id);
+  /// Nobody will ask for this event again. It goes with the next later one that is recycled.
+  void abandon(std::uint64_t id) noexcept;
+  /// After a failed copy(): whatever of it was queued comes before the next event here, and before what
+  /// `manager` gets from now on, as far as the device still takes calls.
+  void join_failed(cudaStream_t manager) noexcept;
   bool busy() const noexcept { return !recorded_.empty(); }
 
  private:
@@ -74,6 +81,7 @@ class copy_lane {
     std::vector<std::shared_ptr<const copy_batch>> kept;
     bool complete = false;
     bool recycled = false;
+    bool abandoned = false;
   };
 
   explicit copy_lane(const lane_options& options) : options_{options} {}
@@ -86,6 +94,7 @@ class copy_lane {
   cudaError_t copy_by_kernel(std::span<const copy_row> rows, std::size_t& operations);
   cudaError_t copy_bulk(std::span<const copy_row> rows, const batch_shape& shape, std::size_t& operations);
   bool may_go(const bulk_chunk& chunk);
+  std::vector<copy_row> split_at_spans(std::vector<copy_row> rows) const;
   cudaError_t launch(std::span<const copy_piece> pieces, std::size_t& operations);
 
   lane_options options_;

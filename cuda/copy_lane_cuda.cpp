@@ -34,9 +34,10 @@ result<std::unique_ptr<copy_lane>> copy_lane::make(const lane_options& options) 
 }
 
 result<void> copy_lane::open() {
+  const current_device here{options_.device};
   int low = 0, high = 0;
   const auto first_calls = [&] {
-    KVLEASE_TRY(cudaSetDevice(options_.device));
+    KVLEASE_TRY(here.status());
     KVLEASE_TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     KVLEASE_TRY(cudaStreamCreateWithPriority(&bus_, cudaStreamNonBlocking, high));
     KVLEASE_TRY(cudaStreamCreateWithPriority(&inner_, cudaStreamNonBlocking, high));
@@ -117,8 +118,9 @@ cudaError_t copy_lane::copy(std::span<const copy_row> rows, const batch_shape& s
   if (path == copy_path::kernel) {
     KVLEASE_TRY(copy_by_kernel(rows, operations));
   } else {
-    const auto merged = merge_rows(rows);
-    KVLEASE_TRY(path == copy_path::rows ? copy_rows(merged, operations) : copy_batched(merged, operations));
+    const auto runs = split_at_spans(merge_rows(rows));
+    const bool few = path == copy_path::rows && runs.size() <= options_.most_single_copies;
+    KVLEASE_TRY(few ? copy_rows(runs, operations) : copy_batched(runs, operations));
   }
   return follow(last(), first, operations);
 }
@@ -147,7 +149,7 @@ cudaError_t copy_lane::copy_batched(std::span<const copy_row> rows, std::size_t&
     cudaMemcpyAttributes attributes{};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     std::size_t first = 0;
-    ++operations;
+    operations += rows.size();
 #if CUDART_VERSION >= 13000
     return cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), rows.size(), &attributes, &first, 1,
                                 bus_);
@@ -168,10 +170,29 @@ cudaError_t copy_lane::copy_by_kernel(std::span<const copy_row> rows, std::size_
   return launch(pieces_, operations);
 }
 
+/// One copy must not cross from one page-locked span into another, though they may be neighbours.
+std::vector<copy_row> copy_lane::split_at_spans(std::vector<copy_row> rows) const {
+  const auto fits = [this](const copy_row& r) {
+    const auto at = in() ? r.from : r.to;
+    return options_.locked->end_of(at) >= at + r.nbytes;
+  };
+  if (std::ranges::all_of(rows, fits)) return rows;
+  std::vector<copy_row> split;
+  for (auto r : rows)
+    while (r.nbytes > 0) {
+      const auto at = in() ? r.from : r.to;
+      const auto end = options_.locked->end_of(at);
+      const auto part = end > at ? std::min(r.nbytes, end - at) : r.nbytes;
+      split.push_back({r.to, r.from, part});
+      r = {r.to + part, r.from + part, r.nbytes - part};
+    }
+  return split;
+}
+
 /// What check_rows() of the device says of smaller batches.
 bool copy_lane::may_go(const bulk_chunk& chunk) {
   if (chunk.null_page) refused_ = "a row has a null address";
-  for (const auto& run : chunk.bus) {
+  for (const auto& run : split_at_spans(chunk.bus)) {
     const auto at = in() ? run.from : run.to;
     if (options_.locked->end_of(at) < at + run.nbytes)
       refused_ = fmt::format("{} bytes at {:#x} are not page-locked memory of this device", run.nbytes, at);
@@ -187,12 +208,7 @@ cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, const batch_sha
     if (!plan.next(chunk_, through.at)) return cudaSuccess;
     if (rows.size() > sample_rows && !may_go(chunk_)) return cudaErrorInvalidValue;
     next_buffer_ = (next_buffer_ + 1) % buffers_.size();
-    const auto over_bus = [&]() -> cudaError_t {
-      for (const auto& run : chunk_.bus)
-        KVLEASE_TRY(cudaMemcpyAsync(pointer(run.to), pointer(run.from), run.nbytes, cudaMemcpyDefault, bus_));
-      operations += chunk_.bus.size();
-      return cudaSuccess;
-    };
+    const auto over_bus = [&]() -> cudaError_t { return copy_rows(split_at_spans(chunk_.bus), operations); };
     const auto filler = in() ? bus_ : inner_, drainer = in() ? inner_ : bus_;
     // A wait that is over costs the stream time all the same.
     if (cudaEventQuery(through.drained) != cudaSuccess)
@@ -254,7 +270,23 @@ cudaEvent_t copy_lane::find(std::uint64_t id) const noexcept {
   return r.recycled ? nullptr : r.event;
 }
 
-void copy_lane::see_complete(std::uint64_t id) noexcept { recorded_[id - first_recorded_].complete = true; }
+void copy_lane::see_complete(std::uint64_t id) noexcept {
+  auto& r = recorded_[id - first_recorded_];
+  r.complete = true;
+  // And with it all before it, whoever asks for those.
+  tables_free_ = std::max(tables_free_, r.tables_end + table_pieces);
+}
+
+void copy_lane::abandon(std::uint64_t id) noexcept {
+  if (find(id) != nullptr) recorded_[id - first_recorded_].abandoned = true;
+}
+
+void copy_lane::join_failed(cudaStream_t manager) noexcept {
+  std::size_t uncounted = 0;
+  follow(inner_, bus_, uncounted);
+  follow(bus_, inner_, uncounted);
+  if (cudaEventRecord(crossing_, last()) == cudaSuccess) cudaStreamWaitEvent(manager, crossing_, 0);
+}
 
 void copy_lane::recycle(std::uint64_t id) {
   if (find(id) == nullptr) return;
@@ -264,8 +296,8 @@ void copy_lane::recycle(std::uint64_t id) {
   r.kept.clear();
   idle_events_.push_back(r.event);
   // Earlier events are complete too, but who recorded them has not given them back.
-  while (!recorded_.empty() && recorded_.front().recycled) {
-    tables_free_ = recorded_.front().tables_end + table_pieces;
+  while (!recorded_.empty() &&
+         (recorded_.front().recycled || (recorded_.front().abandoned && first_recorded_ < id))) {
     recorded_.pop_front();
     ++first_recorded_;
   }

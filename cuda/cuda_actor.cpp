@@ -174,7 +174,9 @@ void start(self_pointer self, const copy_rows& c) {
   fill(self, l);
   if (!s.anything_queued()) return;
   s.progress = now_of(self);
-  look(self);
+  if (s.config.spin.count() == 0) return look(self);
+  // The next copies first: a look takes a slice.
+  tell(self, cuda_actor{self}, poll_events{++s.generation});
 }
 
 actor_report report(const cuda_state& s) {

@@ -55,6 +55,8 @@ result<void> check(const cuda_options& o) {
   if (o.chunk_bytes < mib || o.chunk_bytes > o.bounce_bytes / 2)
     return fail(errc::invalid, fmt::format("chunk_bytes is {}, must be from {} to half of bounce_bytes, {}",
                                            o.chunk_bytes, mib, o.bounce_bytes / 2));
+  if (o.stream == cudaStreamPerThread)
+    return fail(errc::invalid, "stream is cudaStreamPerThread, which is another stream on each thread");
   if (o.sm_budget < 1 || o.sm_budget > 1024)
     return fail(errc::invalid, fmt::format("sm_budget is {}, must be from 1 to 1024", o.sm_budget));
   return {};
@@ -111,6 +113,11 @@ class device final : public cuda_device {
 
   result<void> check_rows(const copy_batch& batch) const;
   copy_path choose(copy_kind kind, const batch_shape& shape, std::size_t pieces) const;
+  /// Is the host capturing its stream into a graph? Then it has no order to offer.
+  bool capturing() const {
+    auto status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream_, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+  }
   /// Remembers a sticky error.
   error broken(const char* call, cudaError_t status);
   void check_thread() const { assert(bound_ == std::thread::id{} || bound_ == std::this_thread::get_id()); }
@@ -130,7 +137,7 @@ class device final : public cuda_device {
 };
 
 device::~device() {
-  cudaSetDevice(options_.device);
+  const current_device here{options_.device};
   for (auto& d : directions_) {
     // Without an event nobody knows when these have run: what they keep stays.
     if (!d.unrecorded.empty()) new auto{std::move(d.unrecorded)};
@@ -141,7 +148,8 @@ device::~device() {
 }
 
 result<void> device::start() {
-  if (const auto set = cuda_checked("cudaSetDevice", cudaSetDevice(options_.device)); !set) return set;
+  const current_device here{options_.device};
+  if (const auto set = cuda_checked("cudaSetDevice", here.status()); !set) return set;
   stream_ = static_cast<cudaStream_t>(options_.stream);
   if (stream_ == nullptr) {
     if (const auto made = cuda_checked("cudaStreamCreateWithFlags",
@@ -155,8 +163,14 @@ result<void> device::start() {
       !made)
     return made;
   for (const auto kind : {copy_kind::host_to_device, copy_kind::device_to_host}) {
-    auto lane = copy_lane::make(
-        {options_.device, kind, locked_, options_.bounce_bytes, options_.chunk_bytes, options_.sm_budget});
+    auto lane = copy_lane::make({.device = options_.device,
+                                 .kind = kind,
+                                 .locked = locked_,
+                                 .bounce_bytes = options_.bounce_bytes,
+                                 .chunk_bytes = options_.chunk_bytes,
+                                 .blocks = options_.sm_budget,
+                                 // A path that was asked for by name is taken as it is.
+                                 .most_single_copies = options_.always ? SIZE_MAX : 256});
     if (!lane) return tl::unexpected{lane.error()};
     of(kind).lane = *std::move(lane);
   }
@@ -177,6 +191,12 @@ error device::broken(const char* call, cudaError_t status) {
 
 result<void> device::bind_thread() {
   bound_ = std::this_thread::get_id();
+  // A host that captures a graph on another thread forbids our queries otherwise.
+  auto mode = cudaStreamCaptureModeRelaxed;
+  if (const auto relaxed =
+          cuda_checked("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
+      !relaxed)
+    return relaxed;
   return cuda_checked("cudaSetDevice", cudaSetDevice(options_.device));
 }
 
@@ -224,6 +244,10 @@ result<std::size_t> device::enqueue(std::shared_ptr<const copy_batch> batch) {
   const bool tables = path == copy_path::kernel || path == copy_path::bulk;
   if (tables && d.lane->busy() && !d.lane->has_room(pieces))
     return fail(errc::capacity, fmt::format("the tables of {} pieces do not fit now", pieces));
+  if (batch->after == 0 && capturing())
+    return fail(errc::state,
+                "copy batch: the manager's stream is being captured into a graph; copies need its order, so "
+                "capture on another stream");
   std::size_t operations = 0;
   auto start = reinterpret_cast<cudaEvent_t>(batch->after);
   // A stream that has run dry has nothing to wait for.
@@ -235,6 +259,7 @@ result<std::size_t> device::enqueue(std::shared_ptr<const copy_batch> batch) {
   }
   d.unrecorded.push_back(std::move(batch));
   if (const auto status = d.lane->copy(rows, shape, path, start, operations); status != cudaSuccess) {
+    d.lane->join_failed(stream_);
     if (!d.lane->refused().empty()) return fail(errc::invalid, "copy batch: " + d.lane->refused());
     return tl::unexpected{broken("copy batch", status)};
   }
@@ -253,8 +278,12 @@ result<device_event> device::record(copy_kind kind) {
   if (const auto status = d.lane->record(id, std::move(kept), event); status != cudaSuccess)
     return tl::unexpected{broken("cudaEventRecord", status)};
   d.unrecorded.clear();
-  if (const auto status = cudaStreamWaitEvent(stream_, event, 0); status != cudaSuccess)
+  if (capturing())
+    return name(kind, id);  // what a graph holds runs later, when its host has heard of the copy
+  if (const auto status = cudaStreamWaitEvent(stream_, event, 0); status != cudaSuccess) {
+    d.lane->abandon(id);
     return tl::unexpected{broken("cudaStreamWaitEvent on the manager's stream", status)};
+  }
   return name(kind, id);
 }
 
@@ -267,7 +296,10 @@ result<event_state> device::query(device_event e) {
     return fail(errc::unknown, fmt::format("event {}: not recorded on this device, or recycled", e.value));
   const auto status = cudaEventQuery(event);
   if (status == cudaErrorNotReady) return event_state::pending;  // no call of ours asks for the last error
-  if (status != cudaSuccess) return tl::unexpected{broken("cudaEventQuery", status)};
+  if (status != cudaSuccess) {
+    lane.abandon(e.value >> 1);
+    return tl::unexpected{broken("cudaEventQuery", status)};
+  }
   lane.see_complete(e.value >> 1);
   return event_state::complete;
 }

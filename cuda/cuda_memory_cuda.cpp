@@ -18,7 +18,7 @@ class device_block final : public memory_block {
  public:
   device_block(int device, void* at, std::size_t size) : device_{device}, at_{at}, size_{size} {}
   ~device_block() override {
-    cudaSetDevice(device_);
+    const current_device here{device_};
     cudaFree(at_);
   }
   device_block(const device_block&) = delete;
@@ -39,7 +39,7 @@ class locked_block final : public memory_block {
       : device_{device}, at_{at}, size_{size}, spans_{std::move(spans)} {}
   ~locked_block() override {
     spans_->remove(at_);
-    cudaSetDevice(device_);
+    const current_device here{device_};
     cudaHostUnregister(reinterpret_cast<void*>(at_));
   }
   locked_block(const locked_block&) = delete;
@@ -96,8 +96,8 @@ std::uintptr_t locked_spans::end_of(std::uintptr_t address) const {
 
 result<std::shared_ptr<memory_block>> allocate_cuda(int device, std::size_t nbytes) {
   if (nbytes == 0) return fail(errc::invalid, "device memory of 0 bytes, must be 1 or more");
-  if (const auto set = cuda_checked("cudaSetDevice", cudaSetDevice(device)); !set)
-    return tl::unexpected{set.error()};
+  const current_device here{device};
+  if (const auto set = cuda_checked("cudaSetDevice", here.status()); !set) return tl::unexpected{set.error()};
   void* at = nullptr;
   if (const auto status = cudaMalloc(&at, nbytes); status != cudaSuccess) {
     const auto code = status == cudaErrorMemoryAllocation ? errc::no_memory : errc::device;
@@ -112,8 +112,8 @@ result<std::shared_ptr<memory_block>> lock_memory(int device, std::uintptr_t add
                                                   std::shared_ptr<locked_spans> spans) {
   if (address == 0) return fail(errc::invalid, "staging memory at a null address can't be registered");
   if (nbytes == 0) return fail(errc::invalid, "staging memory of 0 bytes, must be 1 or more");
-  if (const auto set = cuda_checked("cudaSetDevice", cudaSetDevice(device)); !set)
-    return tl::unexpected{set.error()};
+  const current_device here{device};
+  if (const auto set = cuda_checked("cudaSetDevice", here.status()); !set) return tl::unexpected{set.error()};
   const auto status = cudaHostRegister(reinterpret_cast<void*>(address), nbytes, cudaHostRegisterPortable);
   if (status != cudaSuccess) {
     cudaGetLastError();

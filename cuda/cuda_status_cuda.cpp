@@ -14,6 +14,15 @@ result<void> cuda_checked(const char* call, cudaError_t status) {
   return tl::unexpected{cuda_error(call, status)};
 }
 
+current_device::current_device(int device) noexcept {
+  if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
+  status_ = cudaSetDevice(device);
+}
+
+current_device::~current_device() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
+
 bool is_sticky(cudaError_t status) noexcept {
   switch (status) {
     case cudaErrorECCUncorrectable:
@@ -32,6 +41,7 @@ bool is_sticky(cudaError_t status) noexcept {
     case cudaErrorCudartUnloading:
     case cudaErrorExternalDevice:
     case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorUnknown:
       return true;
     default:

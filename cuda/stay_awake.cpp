@@ -1,6 +1,7 @@
 #include "cuda/stay_awake.hpp"
 
 #include <caf/event_based_actor.hpp>
+#include <caf/exit_reason.hpp>
 #include <utility>
 
 namespace kvlease {
@@ -35,6 +36,10 @@ caf::behavior player(caf::event_based_actor* self, const std::shared_ptr<stay_aw
 
 stay_awake::stay_awake(cuda_actor::pointer owner)
     : first_{owner->spawn<caf::linked>(player, state_)}, second_{owner->spawn<caf::linked>(player, state_)} {}
+
+stay_awake::~stay_awake() {
+  for (const auto& player : {first_, second_}) caf::anon_send_exit(player, caf::exit_reason::user_shutdown);
+}
 
 void stay_awake::until(std::chrono::steady_clock::time_point when) {
   state_->until = when.time_since_epoch().count();

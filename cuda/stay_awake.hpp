@@ -15,6 +15,9 @@ class stay_awake {
  public:
   /// The two end with their owner.
   explicit stay_awake(cuda_actor::pointer owner);
+  ~stay_awake();
+  stay_awake(const stay_awake&) = delete;
+  stay_awake& operator=(const stay_awake&) = delete;
   /// On the owner's thread.
   void until(std::chrono::steady_clock::time_point when);
 

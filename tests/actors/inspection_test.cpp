@@ -10,6 +10,7 @@
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
 #include "tests/world.hpp"
+#include "tools/bench/statistics.hpp"
 
 namespace kvlease::test {
 namespace {
@@ -190,20 +191,35 @@ TEST_CASE("inspection: ten thousand operations in a snapshot, and no actor held 
   }
   MESSAGE("a snapshot takes " << std::chrono::duration<double, std::milli>(best).count() << " ms");
   CHECK(best < 100ms);
+  // The slices that an actor answers one by one, other messages in between: the longest of all, each the
+  // least of three, in time of the processor, since the machine is not ours alone.
   const auto& a = *w.in().parts.actors;
-  const auto longest = [&w](const auto& whom) {
-    auto least = wall::duration::max();
-    for (int i = 0; i < 20; ++i) {
-      const auto began = wall::now();
-      REQUIRE(ask<facts_answer>(w.in(), whom, ask_slice{0, 256, true}).has_value());
-      least = std::min(least, wall::now() - began);
+  const auto all = w.inspect();
+  const auto longest = [&w](const auto& whom, const auto& lines) {
+    double most = 0;
+    for (std::size_t first = 0; first == 0 || first < lines.size(); first += 256) {
+      const std::uint64_t after = first == 0 ? 0 : lines[first - 1].id.value;
+      double least = 1;
+      for (int i = 0; i < 3; ++i) {
+        const auto began = bench::thread_cpu_seconds();
+        REQUIRE(ask<facts_answer>(w.in(), whom, ask_slice{after, 256, first == 0}).has_value());
+        least = std::min(least, bench::thread_cpu_seconds() - began);
+      }
+      most = std::max(most, least);
     }
-    return least;
+    return most;
   };
-  for (const auto took :
-       {longest(a.adapter), longest(a.lender), longest(a.deadline_arbiter), longest(a.backend),
-        longest(a.proof_collector), longest(a.cuda), longest(a.manager)})
-    CHECK(took < 1ms);
+  const std::vector<operation_line> none;
+  for (const auto& [who, took] : {std::pair{"adapter", longest(a.adapter, all.operations)},
+                                  {"lender", longest(a.lender, all.leases)},
+                                  {"arbiter", longest(a.deadline_arbiter, none)},
+                                  {"backend", longest(a.backend, none)},
+                                  {"proof collector", longest(a.proof_collector, none)},
+                                  {"cuda", longest(a.cuda, none)},
+                                  {"manager", longest(a.manager, none)}}) {
+    CAPTURE(who);
+    CHECK(took < 1e-3);
+  }
 }
 
 TEST_CASE("inspection: why at a hundred thousand operations") {

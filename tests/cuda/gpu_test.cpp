@@ -143,6 +143,35 @@ TEST_CASE("gpu: tables that are used up answer capacity until an event was recyc
   CHECK(bench->read(pages->address() + (rows - 1) * 32, 1) == std::vector{std::byte{0x21}});
 }
 
+TEST_CASE("gpu: staging of neighbouring spans, and a row across them") {
+  for (const auto& options : every_path()) {
+    CAPTURE((options.always ? to_string(*options.always) : "chosen"));
+    KVLEASE_ON_GPU(bench, options);
+    auto& d = *bench->port();
+    REQUIRE(d.bind_thread());
+    constexpr std::size_t row = 4096, rows = 512;  // more than are looked at before the first goes
+    std::vector<std::byte> own((rows + 2) * row);
+    const auto at = (reinterpret_cast<std::uintptr_t>(own.data()) + row - 1) / row * row;
+    const auto first = d.register_staging(at, rows / 2 * row);
+    const auto second = d.register_staging(at + rows / 2 * row, rows / 2 * row);
+    REQUIRE(first);
+    REQUIRE(second);
+    const auto pages = *d.allocate_device(2 * rows * row);
+    auto b = std::make_shared<copy_batch>();
+    for (std::size_t i = 0; i < rows; ++i) {
+      std::memset(reinterpret_cast<void*>(at + i * row), static_cast<int>(i % 250 + 1), row);
+      b->rows.push_back({pages->address() + 2 * i * row, at + i * row, row});
+    }
+    REQUIRE(d.enqueue(b));
+    const auto e = d.record(copy_kind::host_to_device);
+    REQUIRE(e);
+    REQUIRE(wait_for(*bench, *e));
+    d.recycle(*e);
+    for (std::size_t i = 0; i < rows; i += 37)
+      CHECK(bench->read(pages->address() + 2 * i * row, 1)[0] == static_cast<std::byte>(i % 250 + 1));
+  }
+}
+
 TEST_CASE("gpu: options out of range are refused by name") {
   KVLEASE_ON_GPU(bench);
   const auto text = [](auto change) {

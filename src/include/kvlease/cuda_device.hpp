@@ -22,7 +22,8 @@ namespace kvlease {
 
 struct cuda_options {
   int device = 0;  ///< ordinal, as cudaSetDevice takes it
-  /// The manager's cudaStream_t, kept alive by the host. Null: the device makes one.
+  /// The manager's cudaStream_t, kept alive by the host; not cudaStreamPerThread. Null: the device makes one.
+  /// An engine on the default stream, whose handle is null, gives cudaStreamLegacy.
   void* stream = nullptr;
   /// Device memory for the chunks of path `bulk`, a direction. Range: 2 MiB and more.
   std::size_t bounce_bytes = std::size_t{128} << 20;
