@@ -211,7 +211,7 @@ void explain_past(explanation& of, const std::vector<journal_record>& records, t
                   time_point now) {
   if (of.found || (of.about.kind != subject_kind::operation && of.about.kind != subject_kind::lease)) return;
   const auto id = parse_id(of.about.id);
-  if (!id) return;
+  if (!id || *id == 0) return;  // 0 stands for none
   const bool by_lease = of.about.kind == subject_kind::lease;
   const auto age = [&](const journal_record& r) {
     return since(start + std::chrono::nanoseconds{r.at}, now);

@@ -32,6 +32,8 @@ class journal_checker {
 
   /// The next record. False once a rule is broken; what follows is not looked at.
   bool read(const journal_record& r);
+  /// The journal has ended: what was waiting for the next record is judged.
+  void finish();
   const std::optional<broken_rule>& broken() const noexcept;
   bool whole() const noexcept;
   std::uint64_t records() const noexcept;

@@ -192,11 +192,9 @@ result<journal_on_file> read_journal_file(const std::string& path) {
     std::vector<journal_record> records(b.count);
     if (b.count > 0 && std::fread(records.data(), sizeof(journal_record), b.count, from.get()) != b.count)
       return tl::unexpected{io_error(path, "can't be read")};
-    if (b.checksum != checksum_of(b, records.data())) {
-      if (rest > whole) return bad(fmt::format("the block at byte {} is damaged", offset));
-      out.cut_bytes = rest;
-      return out;
-    }
+    // All of it is there, so it is not a writer that was stopped.
+    if (b.checksum != checksum_of(b, records.data()))
+      return bad(fmt::format("the block at byte {} is damaged", offset));
     out.lost += b.lost;
     out.records.insert(out.records.end(), records.begin(), records.end());
     offset += whole;

@@ -9,9 +9,14 @@ namespace kvlease {
 using kind = journal_kind;
 using number = std::uint64_t;
 
+/// Of one run: no part has more.
+constexpr number most_slots = number{1} << 32;
+
 // ---- the lender
 
 void journal_model::slots_step(const journal_record& r) {
+  if (r.value == 0 || r.value > most_slots)
+    return fail(r, "7.10", fmt::format("{} slots in one run, must be 1 to {}", r.value, most_slots));
   for (number i = 0; i < r.value && !broken; ++i) {
     const std::pair<number, number> at{r.extra, r.other + i};
     const auto name = fmt::format("slot {} of part {}", at.second, at.first);

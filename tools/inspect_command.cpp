@@ -124,7 +124,8 @@ class command {
       print(inspect::why_lines(*answer, paper_));
     if (!inspect::flag_of(*answer, "found")) return inspect::not_known;
     const auto& holders = inspect::list_of(*answer, "holders");
-    if (holders.empty()) return inspect::all_healthy;
+    if (holders.empty())
+      return inspect::list_of(*answer, "unknown").empty() ? inspect::all_healthy : inspect::something_held;
     return std::ranges::any_of(holders,
                                [](const json& h) {
                                  const auto reason = inspect::text_of(h, "reason");

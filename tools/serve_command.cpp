@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <thread>
 
@@ -117,6 +118,7 @@ int run_serve_command(const serve::serve_options& o, std::ostream& out, std::ost
     err << "kvlease serve: " << plan.error().text << "\n";
     return 2;
   }
+  std::signal(SIGPIPE, SIG_IGN);  // who read our stderr may have gone: the drain goes on
   // Before any thread is made: each takes over what is blocked.
   const auto signals = ending_signals();
   sigset_t before;

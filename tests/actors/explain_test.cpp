@@ -34,6 +34,20 @@ struct later_world : world {
 
 }  // namespace
 
+TEST_CASE("why: there is nothing with the id 0, and nothing is said of it") {
+  world w;
+  const auto op = w.fetch(w.admit(13));
+  w.provider->last().deliver_all();
+  w.provider->last().end_access();
+  w.advance(200ms);
+  REQUIRE(w.of(op).releases == 1);
+  for (const auto kind : {subject_kind::lease, subject_kind::operation}) {
+    const auto e = w.why(kind, "0");
+    CHECK_FALSE(e.found);
+    CHECK(e.outcome.empty());
+  }
+}
+
 TEST_CASE("why: a lease that nobody submitted") {
   later_world w;
   one_fetch f{w, false};

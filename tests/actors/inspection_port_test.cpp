@@ -116,7 +116,9 @@ TEST_CASE("inspection: a real runtime, its journal on file and checked") {
 
   std::ostringstream out, err;
   CHECK(inspect::run_replay({path}, out, err) == 0);
-  CHECK(contains(out.str(), "every rule that a journal shows holds; 0 operations and 0 leases are open"));
+  CHECK(
+      contains(out.str(),
+               "every rule that a journal shows holds in these records; 0 operations and 0 leases are open"));
   out.str("");
   CHECK(inspect::run_replay({path, true}, out, err) == 0);
   CHECK(contains(out.str(), "\"broken\":null"));

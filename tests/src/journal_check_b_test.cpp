@@ -164,3 +164,9 @@ TEST_CASE("journal check: what is missing is not held against it") {
     CHECK_FALSE(v.whole);
   }
 }
+
+TEST_CASE("7.10 journal check: a run of slots that no part has") {
+  hand h;
+  breaks(h, "7.10",
+         h.lender(kind::slots_lent, {.lease = sid(1), .other = 0, .value = std::uint64_t{1} << 63}));
+}

@@ -104,6 +104,7 @@ TEST_CASE("4.2 journal check: an outcome after the deadline that is not the time
     h.arbiter(kind::owner_created, {.other = sid(9), .value = span});
     breaks(h, "4.2", at);
   }
+  SUBCASE("found where the journal ends with it") { breaks(h, "4.2", at); }
   SUBCASE("but fatal at the same time came first") {
     h.records.back().detail = static_cast<std::uint8_t>(outcome_detail::failed);
     h.at -= 1000;

@@ -64,8 +64,13 @@ void print(const journal_on_file& j, const journal_verdict& v, std::ostream& out
     if (it != j.records.end()) out << "  " << line_of(*it) << "\n";
     return;
   }
+  if (j.records.empty()) {
+    out << "nothing is in it, so nothing is shown\n";
+    return;
+  }
   out << fmt::format(
-      "every rule that a journal shows holds; {} operations and {} leases are open at its end\n",
+      "every rule that a journal shows holds in these records; {} operations and {} leases are open at the "
+      "end\n",
       v.operations_open, v.leases_open);
 }
 

@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 
 #include "tools/inspect/format.hpp"
 #include "tools/inspect/http_client.hpp"
@@ -34,8 +36,17 @@ std::string encoded(std::string_view text) {
 }
 
 result<nlohmann::json> parsed(std::string_view text, const std::string& name) {
-  auto j = nlohmann::json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object() || !j.contains("schema_version"))
+  // Nothing of ours is deep: what is would only cost the stack.
+  constexpr int deepest = 32;
+  bool too_deep = false;
+  auto j = nlohmann::json::parse(
+      text,
+      [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+        too_deep |= depth > deepest;
+        return depth <= deepest;
+      },
+      false);
+  if (too_deep || j.is_discarded() || !j.is_object() || !j.contains("schema_version"))
     return fail(errc::io, fmt::format("'{}' does not speak the inspection's JSON", name));
   if (const auto& v = j["schema_version"]; v != inspection_schema_version)
     return fail(errc::io, fmt::format("'{}' has schema_version {}, this tool knows {}", name, v.dump(),
@@ -45,10 +56,15 @@ result<nlohmann::json> parsed(std::string_view text, const std::string& name) {
 
 result<std::string> read_all(const std::string& path) {
   if (path == "-") return std::string{std::istreambuf_iterator<char>{std::cin}, {}};
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    return fail(errc::io, fmt::format("'{}': {}", path, std::strerror(EISDIR)));
   std::ifstream in{path, std::ios::binary};
-  std::string text{std::istreambuf_iterator<char>{in}, {}};
   if (!in) return fail(errc::io, fmt::format("'{}': {}", path, std::strerror(errno)));
-  return text;
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad()) return fail(errc::io, fmt::format("'{}': {}", path, std::strerror(errno)));
+  return std::move(text).str();
 }
 
 }  // namespace
@@ -65,7 +81,7 @@ result<target> target::open(const inspect_options& o) {
   if (!text) return tl::unexpected{text.error()};
   auto j = parsed(*text, o.file);
   if (!j) return tl::unexpected{j.error()};
-  if (!j->contains("operations"))
+  if (const auto it = j->find("operations"); it == j->end() || !it->is_array())
     return fail(errc::io, fmt::format("'{}' is no snapshot: it has no operations", o.file));
   t.file_ = *std::move(j);
   return t;

@@ -220,7 +220,8 @@ std::vector<std::string> why_lines(const json& why, const paper& on) {
       const auto in = span_text(h, "next_in_seconds");
       l.add("    ", "next", text_of(h, "next") + (in.empty() ? "" : " in " + in));
     }
-    if (list_of(why, "holders").empty()) l.add("  ", "held by", "nothing", tone::good);
+    if (list_of(why, "holders").empty() && list_of(why, "unknown").empty())
+      l.add("  ", "held by", "nothing", tone::good);
   }
   for (const auto& s : list_of(why, "safe"))
     l.add("  ", "safe to do", s.is_string() ? s.get<std::string>() : s.dump());

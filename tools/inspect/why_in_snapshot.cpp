@@ -122,7 +122,7 @@ void of_slot(json& out, const json& snapshot, const std::string& id) {
                                   : "quarantined";
     if (state == 'Q') add_holders(out, json{{"reasons", {"quarantined"}}}, "slot " + id);
     if (state == 'L' || state == 'A')
-      out["unknown"].push_back("which lease has it: a snapshot does not tell");
+      out["unknown"].push_back("which lease has it, and so why: a snapshot does not tell");
   }
 }
 

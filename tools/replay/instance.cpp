@@ -45,6 +45,7 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   o.max_waiting_leases = o.max_operations = o.max_queued_submissions = plan.concurrency * 4 + 1024;
   o.on_fatal = std::move(on_fatal);
   o.journal = plan.journal;
+  o.shutdown_grace = plan.shutdown_grace;
   if (!plan.journal_path.empty()) o.journal_file = plan.journal_path + "." + std::to_string(number);
   o.open_provider = [&, raw = made.get()](const provider_context& context) {
     auto faults = plan.faults;

@@ -66,6 +66,7 @@ struct replay_plan {
   bool local_reuse = true;
   bool quiet = false;
   bool journal = true;
+  std::chrono::duration<double> shutdown_grace{5};  ///< runtime_options::shutdown_grace
   std::string journal_path;
   std::function<void(runtime&)> on_instance;  ///< called with each runtime that was started; empty: nothing
 };

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 namespace kvlease::serve {
 
 namespace {
@@ -28,6 +31,12 @@ host_service::host_service(const serve_plan& plan) : plan_{plan} {}
 result<std::unique_ptr<host_service>> host_service::start(
     const serve_plan& plan, std::function<void(std::size_t, const fatal_record&)> on_fatal) {
   auto made = std::unique_ptr<host_service>{new host_service{plan}};
+  // The drain has its own bound, and a request its own grace: registrations end neither before its time.
+  made->plan_.instances.shutdown_grace =
+      std::max(std::chrono::duration<double>{plan.drain},
+               std::chrono::duration<double>{plan.instances.timeout.value()}) *
+          2 +
+      std::chrono::seconds{10};
   std::vector<std::shared_ptr<inspection_port>> ports;
   for (std::size_t n = 0; n < plan.instances.instances; ++n) {
     std::shared_ptr<drill_device> drilled;
