@@ -72,10 +72,17 @@ batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row>
   return shape;
 }
 
-void cut(const copy_row& row, std::vector<copy_piece>& pieces) {
+copy_piece* cut(const copy_row& row, copy_piece* out) {
   for (std::size_t done = 0; done < row.nbytes; done += piece_bytes)
-    pieces.push_back({row.to + done, row.from + done,
-                      static_cast<std::uint32_t>(std::min(piece_bytes, row.nbytes - done)), 0});
+    *out++ = {row.to + done, row.from + done,
+              static_cast<std::uint32_t>(std::min(piece_bytes, row.nbytes - done)), 0};
+  return out;
+}
+
+void cut(const copy_row& row, std::vector<copy_piece>& pieces) {
+  const auto before = pieces.size();
+  pieces.resize(before + pieces_of(row.nbytes));
+  cut(row, pieces.data() + before);
 }
 
 bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes,
@@ -123,11 +130,8 @@ bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
     if (chunk.storage.size() < chunk.count + pieces_of(nbytes))
       chunk.storage.resize(2 * chunk.storage.size() + pieces_of(nbytes) + 1024);
     const auto part = row_between(kind_, bounce + offset, page, nbytes);
-    auto* out = chunk.storage.data() + chunk.count;
-    for (std::size_t done = 0; done < nbytes; done += piece_bytes)
-      *out++ = {part.to + done, part.from + done,
-                static_cast<std::uint32_t>(std::min(piece_bytes, nbytes - done)), 0};
-    chunk.count = static_cast<std::size_t>(out - chunk.storage.data());
+    const auto* end = cut(part, chunk.storage.data() + chunk.count);
+    chunk.count = static_cast<std::size_t>(end - chunk.storage.data());
     chunk.nbytes += nbytes;
     offset += nbytes;
     staging_end = staging + nbytes;

@@ -71,6 +71,8 @@ constexpr std::size_t likely_pieces(std::size_t rows, std::size_t total_bytes) {
   return rows + total_bytes / piece_bytes + 64;
 }
 void cut(const copy_row& row, std::vector<copy_piece>& pieces);
+/// Writes pieces_of() them to `out`; answers the place behind the last.
+copy_piece* cut(const copy_row& row, copy_piece* out);
 
 /// Part of a batch that fills one bounce buffer.
 struct bulk_chunk {

@@ -8,6 +8,7 @@
 
 #include "src/mix.hpp"
 #include "tools/replay/content.hpp"
+#include "tools/replay/segment.hpp"
 
 namespace kvlease::replay {
 
@@ -33,34 +34,16 @@ std::vector<std::string> run_context::problems() {
 
 namespace {
 
-/// What is known of one lease or operation; filled by callbacks, awaited by the request's thread.
-struct watch {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::shared_ptr<const region_view> view;  ///< the lease is ready
-  std::optional<error> lease_failed;
-  std::optional<outcome> value;
-  bool released = false;
-  bool final = false;    ///< retained for good
-  bool retried = false;  ///< its disputed proof
-
-  template <class F>
-  void set(F f) {
-    const std::lock_guard lock{mutex};
-    f(*this);
-    changed.notify_all();
+/// Waits for `ready`, and gives up once the run stops. Answers whether it is.
+template <class F>
+bool wait(watch& w, const run_context& run, F ready) {
+  std::unique_lock lock{w.mutex};
+  while (!ready(w)) {
+    if (run.stop) return false;
+    w.changed.wait_for(lock, std::chrono::milliseconds{5});
   }
-  /// Waits for `ready`, and gives up once the run stops. Answers whether it is.
-  template <class F>
-  bool wait(const run_context& run, F ready) {
-    std::unique_lock lock{mutex};
-    while (!ready(*this)) {
-      if (run.stop) return false;
-      changed.wait_for(lock, std::chrono::milliseconds{5});
-    }
-    return true;
-  }
-};
+  return true;
+}
 
 /// The operation's memory is back, or kept for good.
 void over(run_context& run, watch& state) {
@@ -95,13 +78,6 @@ class request_run {
   void go();
 
  private:
-  struct segment {
-    token_range range;
-    lease_id lease;
-    std::shared_ptr<watch> state = std::make_shared<watch>();
-    operation_id operation;
-  };
-
   result<void> prepare();
   bool fetch();
   bool compute();
@@ -165,19 +141,10 @@ result<void> request_run::prepare() {
 
 bool request_run::lend(direction way, segment& s) {
   const auto state = s.state;
-  const auto lease =
-      on_.lender
-          ->lend(way, info_.request, s.range,
-                 {.ready =
-                      [state](lease_id, std::shared_ptr<const region_view> view) {
-                        state->set([&](watch& w) { w.view = std::move(view); });
-                      },
-                  .failed = [state](lease_id,
-                                    const error& e) { state->set([&](watch& w) { w.lease_failed = e; }); }})
-          .get();
+  const auto lease = on_.lender->lend(way, info_.request, s.range, lease_told_to(state)).get();
   if (!lease) return fell(lease.error(), "lend");
   s.lease = *lease;
-  if (!state->wait(run_, [](const watch& w) { return w.view != nullptr || w.lease_failed; })) {
+  if (!wait(*state, run_, [](const watch& w) { return w.lease_decided(); })) {
     give_up(s);
     gone_ = true;
     return false;
@@ -251,13 +218,13 @@ bool request_run::start(direction way, segment& s, abort_point leased, abort_poi
     }
     if (submitted) {
       static_cast<void>(on_.lender->cancel(s.operation).get());
-      s.state->wait(run_, [](const watch& w) { return w.value.has_value(); });
+      wait(*s.state, run_, [](const watch& w) { return w.value.has_value(); });
     }
     on_.gates->open(first);
     aborted();
   }
   if (!submitted) return false;
-  if (!s.state->wait(run_, [](const watch& w) { return w.value.has_value(); })) {
+  if (!wait(*s.state, run_, [](const watch& w) { return w.value.has_value(); })) {
     gone_ = true;
     const std::lock_guard lock{s.state->mutex};
     if (!s.state->value) return false;
@@ -304,7 +271,7 @@ bool request_run::fetch() {
     // Failed or cancelled: nothing will be copied into the pages, so the engine goes on at once.
     if (ok == nullptr) return true;
     // Delivered: the pages are the fetch's until it has settled (6.6).
-    if (!s.state->wait(run_, [](const watch& w) { return w.released || w.final; }) || s.state->final) {
+    if (!wait(*s.state, run_, [](const watch& w) { return w.released || w.final; }) || s.state->final) {
       gone_ = true;
       return false;
     }

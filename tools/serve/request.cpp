@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tools/replay/content.hpp"
+#include "tools/replay/segment.hpp"
 
 namespace kvlease::serve {
 
@@ -35,22 +36,8 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// What is known of one lease or operation; filled by callbacks, awaited by the request's thread.
-struct watch {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::shared_ptr<const region_view> view;
-  std::optional<error> lease_failed;
-  std::optional<outcome> value;
-  bool released = false, final = false, retried = false;
-
-  template <class F>
-  void set(F f) {
-    const std::lock_guard lock{mutex};
-    f(*this);
-    changed.notify_all();
-  }
-};
+using replay::segment;
+using replay::watch;
 
 class life {
  public:
@@ -76,13 +63,6 @@ class life {
   }
 
  private:
-  struct segment {
-    token_range range;
-    lease_id lease;
-    std::shared_ptr<watch> state = std::make_shared<watch>();
-    operation_id operation;
-  };
-
   std::int64_t whole(std::int64_t tokens) const { return tokens / tpb_ * tpb_; }
   std::int64_t longest() const {
     return static_cast<std::int64_t>(floor_.plan.instances.staging_slots) * tpb_;
@@ -120,19 +100,10 @@ class life {
 
   result<void> lend(direction way, segment& s) {
     const auto state = s.state;
-    const auto lease =
-        on_.lender
-            ->lend(way, info_.request, s.range,
-                   {.ready =
-                        [state](lease_id, std::shared_ptr<const region_view> view) {
-                          state->set([&](watch& w) { w.view = std::move(view); });
-                        },
-                    .failed = [state](lease_id,
-                                      const error& e) { state->set([&](watch& w) { w.lease_failed = e; }); }})
-            .get();
+    const auto lease = on_.lender->lend(way, info_.request, s.range, replay::lease_told_to(state)).get();
     if (!lease) return tl::unexpected{lease.error()};
     s.lease = *lease;
-    const auto there = wait(*state, [](const watch& w) { return w.view != nullptr || w.lease_failed; });
+    const auto there = wait(*state, [](const watch& w) { return w.lease_decided(); });
     if (!there) static_cast<void>(on_.lender->withdraw(s.lease).get());
     if (there && state->lease_failed) return tl::unexpected{*state->lease_failed};
     return there;
