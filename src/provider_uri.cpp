@@ -2,44 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <optional>
+#include <cstdint>
 
-#include "src/memory_provider.hpp"
+#include "src/providers/memory_provider.hpp"
+#include "src/providers/uri_options.hpp"
 
 namespace kvlease {
 
 namespace {
 
-/// memory:[?bytes=N&background=on|off], an in-process store of N bytes (1 GiB when not given).
+/// An in-process store of N bytes, 1 GiB when not given.
 result<provider_factory> open_memory(std::string_view rest) {
-  std::size_t capacity = std::size_t{1} << 30;
-  memory_options options;
-  if (!rest.empty() && rest.front() != '?')
+  const auto o = uri_options::parse("memory", rest, {"bytes", "background"});
+  if (!o) return tl::unexpected{o.error()};
+  if (!o->place().empty())
     return fail(errc::invalid, fmt::format("memory:{}: nothing but ?key=value may follow the colon", rest));
-  rest.remove_prefix(rest.empty() ? 0 : 1);
-  while (!rest.empty()) {
-    const auto field = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(rest.size(), field.size() + 1));
-    const auto equals = field.find('=');
-    const auto key = field.substr(0, equals);
-    const auto value = equals == std::string_view::npos ? std::string_view{} : field.substr(equals + 1);
-    if (key == "bytes") {
-      const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), capacity);
-      if (problem != std::errc{} || end != value.data() + value.size() || capacity < 1)
-        return fail(errc::invalid,
-                    fmt::format("memory: bytes is '{}', must be a whole number of at least 1", value));
-    } else if (key == "background" && (value == "on" || value == "off")) {
-      options.background = value == "on";
-    } else {
-      return fail(errc::invalid,
-                  fmt::format("memory: '{}' is neither bytes=N nor background=on or off", field));
-    }
-  }
-  return provider_factory{
-      [store = std::make_shared<memory_store>(capacity), options](const provider_context& c) {
-        return std::make_shared<memory_provider>(store, c, options);
-      }};
+  const auto capacity = o->byte_size("bytes", std::uint64_t{1} << 30, 1);
+  if (!capacity) return tl::unexpected{capacity.error()};
+  const auto background = o->flag("background", true);
+  if (!background) return tl::unexpected{background.error()};
+  return provider_factory{[store = std::make_shared<memory_store>(*capacity),
+                           options = memory_options{*background}](const provider_context& c) {
+    return std::make_shared<memory_provider>(store, c, options);
+  }};
 }
 
 constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory}};

@@ -6,8 +6,8 @@
 
 #include "cuda/host_device.hpp"
 #include "kvlease/runtime.hpp"
-#include "src/memory_provider.hpp"
 #include "src/paged_manager.hpp"
+#include "src/providers/memory_provider.hpp"
 
 using namespace kvlease;
 

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "actors/guard.hpp"
-#include "src/memory_provider.hpp"
+#include "src/providers/memory_provider.hpp"
 #include "tests/mutations.hpp"
 #include "tests/world.hpp"
 

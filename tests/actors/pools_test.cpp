@@ -7,8 +7,8 @@
 
 #include "cuda/host_device.hpp"
 #include "src/include/kvlease/runtime.hpp"
-#include "src/memory_provider.hpp"
 #include "src/paged_manager.hpp"
+#include "src/providers/memory_provider.hpp"
 #include "tests/cuda/gpu.hpp"
 
 using namespace kvlease;

@@ -1,5 +1,5 @@
 // Semantics 2 where the runtime has a part in it: what the actors make of a provider's answers. What a
-// provider itself must do stands in tests/src/rules_2_test.cpp.
+// provider itself must do stands in tests/providers/rules_2_test.cpp.
 #include <doctest/doctest.h>
 
 #include <stdexcept>

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "actors/guard.hpp"
-#include "src/fault_provider.hpp"
-#include "src/memory_provider.hpp"
+#include "src/providers/fault_provider.hpp"
+#include "src/providers/memory_provider.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/inject.hpp"
 #include "tests/mutations.hpp"

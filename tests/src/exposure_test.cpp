@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/src/provider_fixture.hpp"
+#include "tests/providers/provider_fixture.hpp"
 
 namespace kvlease::test {
 namespace {

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <string>
 
-#include "src/fault_provider.hpp"
 #include "src/include/kvlease/runtime.hpp"
 #include "src/names.hpp"
+#include "src/providers/fault_provider.hpp"
 #include "tools/replay/gate.hpp"
 #include "tools/replay/options.hpp"
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "messages/retirement.hpp"
-#include "src/fault_plan.hpp"
 #include "src/include/kvlease/provider_uri.hpp"
+#include "src/providers/fault_plan.hpp"
 #include "tools/device_choice.hpp"
 #include "tools/replay/trace.hpp"
 

@@ -13,7 +13,7 @@
 #include "messages/contract.hpp"
 #include "messages/operation.hpp"
 #include "messages/staging.hpp"
-#include "src/fault_plan.hpp"
+#include "src/providers/fault_plan.hpp"
 
 namespace kvlease::replay {
 

@@ -1,5 +1,5 @@
 // Providers by URI: what a command line or a configuration file names. Only providers that stand in the
-// contract suite can be named: tests/src/provider_uri_test.cpp sees that it runs over every entry, and
+// contract suite can be named: tests/providers/provider_uri_test.cpp sees that it runs over every entry, and
 // nothing adds an entry at run time (semantics 2.14).
 #pragma once
 

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "src/fault_provider.hpp"
-#include "src/memory_provider.hpp"
-#include "tests/src/provider_fixture.hpp"
+#include "src/providers/fault_provider.hpp"
+#include "src/providers/memory_provider.hpp"
+#include "tests/providers/provider_fixture.hpp"
 
 namespace kvlease::test {
 namespace {

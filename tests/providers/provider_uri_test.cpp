@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "tests/src/lying_provider.hpp"
-#include "tests/src/provider_contract.hpp"
+#include "tests/providers/lying_provider.hpp"
+#include "tests/providers/provider_contract.hpp"
 
 using namespace kvlease;
 using namespace kvlease::test;

@@ -13,7 +13,7 @@
 
 namespace kvlease {
 
-/// What each does is told in src/fault_provider.hpp.
+/// What each does is told in src/providers/fault_provider.hpp.
 enum class fault_kind : std::uint8_t { miss, partial, fail, reject, escape, hang, late, unproven, stubborn };
 inline constexpr std::size_t fault_kind_count = 9;
 

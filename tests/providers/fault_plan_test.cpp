@@ -1,4 +1,4 @@
-#include "src/fault_plan.hpp"
+#include "src/providers/fault_plan.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,10 +1,10 @@
-// Semantics 2.1 to 2.7, over every provider of tests/src/provider_contract.hpp. 2.8 to 2.15:
+// Semantics 2.1 to 2.7, over every provider of tests/providers/provider_contract.hpp. 2.8 to 2.15:
 // rules_2b_test.cpp; what the runtime makes of a provider's answers: tests/actors/rules_2_test.cpp.
 #include <doctest/doctest.h>
 
 #include <thread>
 
-#include "tests/src/provider_contract.hpp"
+#include "tests/providers/provider_contract.hpp"
 
 namespace kvlease::test {
 namespace {

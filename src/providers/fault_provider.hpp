@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "kvlease/provider.hpp"
-#include "src/fault_plan.hpp"
+#include "src/providers/fault_plan.hpp"
 
 namespace kvlease {
 

@@ -1,4 +1,4 @@
-#include "src/memory_provider.hpp"
+#include "src/providers/memory_provider.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/src/provider_fixture.hpp"
+#include "tests/providers/provider_fixture.hpp"
 
 namespace kvlease::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/fault_provider.hpp"
+#include "src/providers/fault_provider.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "src/memory_provider.hpp"
-#include "tests/src/provider_fixture.hpp"
+#include "src/providers/memory_provider.hpp"
+#include "tests/providers/provider_fixture.hpp"
 
 namespace kvlease::test {
 namespace {

@@ -1,8 +1,8 @@
-// Semantics 2.8 to 2.15, over every provider of tests/src/provider_contract.hpp. 2.1 to 2.7:
+// Semantics 2.8 to 2.15, over every provider of tests/providers/provider_contract.hpp. 2.1 to 2.7:
 // rules_2_test.cpp.
 #include <doctest/doctest.h>
 
-#include "tests/src/provider_contract.hpp"
+#include "tests/providers/provider_contract.hpp"
 
 namespace kvlease::test {
 namespace {

@@ -1,6 +1,6 @@
-// What the contract suite (semantics 2, tests/src/rules_2_test.cpp and rules_2b_test.cpp) runs over: every
-// provider that a URI can name, in each of its ways of working, plain and behind the fault decorator. A check
-// skips the providers that do not offer what it is about.
+// What the contract suite (semantics 2, tests/providers/rules_2_test.cpp and rules_2b_test.cpp) runs over:
+// every provider that a URI can name, in each of its ways of working, plain and behind the fault decorator. A
+// check skips the providers that do not offer what it is about.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/fault_provider.hpp"
 #include "src/include/kvlease/provider_uri.hpp"
-#include "tests/src/provider_fixture.hpp"
+#include "src/providers/fault_provider.hpp"
+#include "tests/providers/provider_fixture.hpp"
 
 namespace kvlease::test {
 

@@ -1,4 +1,4 @@
-#include "src/memory_store.hpp"
+#include "src/providers/memory_store.hpp"
 
 #include <functional>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "src/fault_provider.hpp"
+#include "src/providers/fault_provider.hpp"
 
 #include <algorithm>
 #include <atomic>
