@@ -95,7 +95,14 @@ class copy_lane {
   cudaError_t copy_bulk(std::span<const copy_row> rows, const batch_shape& shape, std::size_t& operations);
   bool may_go(const bulk_chunk& chunk);
   std::vector<copy_row> split_at_spans(std::vector<copy_row> rows) const;
-  cudaError_t launch(std::span<const copy_piece> pieces, std::size_t& operations);
+  /// Runs pieces on the inner stream. `table`: they lie in the ring (see room()) and stay there until the
+  /// event behind them was recycled.
+  cudaError_t launch(std::span<const copy_piece> pieces, bool table, std::size_t& operations);
+  /// Cuts the chunk and runs its pieces.
+  cudaError_t launch(const bulk_plan& plan, const bulk_chunk& chunk, std::size_t& operations);
+  /// The next place in the ring of tables, `pieces` long; null when there is none. Taken by take().
+  copy_piece* room(std::size_t pieces) noexcept;
+  void take(std::size_t pieces) noexcept { tables_used_ += pieces; }
 
   lane_options options_;
   cudaStream_t bus_ = nullptr, inner_ = nullptr;
@@ -108,8 +115,8 @@ class copy_lane {
   std::shared_ptr<memory_block> tables_;
   std::size_t tables_used_ = 0, tables_free_ = 0;
   std::string refused_;
-  bulk_chunk chunk_;                ///< being queued; kept for its memory
-  std::vector<copy_piece> pieces_;  ///< likewise
+  std::array<bulk_chunk, 2> chunks_;  ///< being queued; kept for their memory
+  std::vector<copy_piece> pieces_;    ///< likewise
 
   std::deque<recorded_event> recorded_;
   std::uint64_t first_recorded_ = 1;  ///< id of recorded_.front()

@@ -164,10 +164,15 @@ cudaError_t copy_lane::copy_batched(std::span<const copy_row> rows, std::size_t&
 }
 
 cudaError_t copy_lane::copy_by_kernel(std::span<const copy_row> rows, std::size_t& operations) {
-  pieces_.clear();
+  std::size_t most = 0;
+  for (const auto& row : rows) most += pieces_of(row.nbytes);
+  auto* const table = room(most);
+  if (table == nullptr) pieces_.resize(std::max(pieces_.size(), most));
+  auto* const first = table != nullptr ? table : pieces_.data();
+  auto* end = first;
   merged_rows from{rows};
-  for (copy_row row; from.next(row);) cut(row, pieces_);
-  return launch(pieces_, operations);
+  for (copy_row row; from.next(row);) end = cut(row, end);
+  return launch({first, end}, table != nullptr, operations);
 }
 
 /// One copy must not cross from one page-locked span into another, though they may be neighbours.
@@ -203,44 +208,69 @@ bool copy_lane::may_go(const bulk_chunk& chunk) {
 cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, const batch_shape& shape,
                                  std::size_t& operations) {
   bulk_plan plan{options_.kind, rows, shape.total_bytes, options_.chunk_bytes, busy()};
-  for (;;) {
+  // To the device the bus is one chunk ahead of the kernels: what is on it is cut meanwhile.
+  const bulk_chunk* ahead = nullptr;
+  buffer* ahead_in = nullptr;
+  const auto scatter_ahead = [&]() -> cudaError_t {
+    if (ahead == nullptr) return cudaSuccess;
+    KVLEASE_TRY(cudaStreamWaitEvent(inner_, ahead_in->filled, 0));
+    KVLEASE_TRY(launch(plan, *std::exchange(ahead, nullptr), operations));
+    ++operations;
+    return cudaEventRecord(ahead_in->drained, inner_);
+  };
+  for (std::size_t i = 0;; ++i) {
+    auto& chunk = chunks_[i % chunks_.size()];
     auto& through = buffers_[next_buffer_];
-    if (!plan.next(chunk_, through.at)) return cudaSuccess;
-    if (rows.size() > sample_rows && !may_go(chunk_)) return cudaErrorInvalidValue;
+    if (!plan.next(chunk, through.at)) return scatter_ahead();
+    if (rows.size() > sample_rows && !may_go(chunk)) return cudaErrorInvalidValue;
     next_buffer_ = (next_buffer_ + 1) % buffers_.size();
-    const auto over_bus = [&]() -> cudaError_t { return copy_rows(split_at_spans(chunk_.bus), operations); };
-    const auto filler = in() ? bus_ : inner_, drainer = in() ? inner_ : bus_;
     // A wait that is over costs the stream time all the same.
+    const auto filler = in() ? bus_ : inner_;
     if (cudaEventQuery(through.drained) != cudaSuccess)
       KVLEASE_TRY(cudaStreamWaitEvent(filler, through.drained, 0));
-    KVLEASE_TRY(in() ? over_bus() : launch(chunk_.pieces(), operations));
+    if (in())
+      KVLEASE_TRY(copy_rows(split_at_spans(chunk.bus), operations));
+    else
+      KVLEASE_TRY(launch(plan, chunk, operations));
     KVLEASE_TRY(cudaEventRecord(through.filled, filler));
-    KVLEASE_TRY(cudaStreamWaitEvent(drainer, through.filled, 0));
-    KVLEASE_TRY(in() ? launch(chunk_.pieces(), operations) : over_bus());
-    KVLEASE_TRY(cudaEventRecord(through.drained, drainer));
-    operations += 4;
+    operations += 2;
+    if (in()) {
+      KVLEASE_TRY(scatter_ahead());
+      ahead = &chunk;
+      ahead_in = &through;
+    } else {
+      KVLEASE_TRY(cudaStreamWaitEvent(bus_, through.filled, 0));
+      KVLEASE_TRY(copy_rows(split_at_spans(chunk.bus), operations));
+      KVLEASE_TRY(cudaEventRecord(through.drained, bus_));
+      ++operations;
+    }
   }
 }
 
-/// Runs the pieces on the inner stream; their table stays until the event behind them was recycled.
-cudaError_t copy_lane::launch(std::span<const copy_piece> pieces, std::size_t& operations) {
-  if (pieces.size() > argument_pieces && !has_room(pieces.size())) {
+copy_piece* copy_lane::room(std::size_t pieces) noexcept {
+  if (!has_room(pieces)) return nullptr;
+  if (const auto rest = table_pieces - tables_used_ % table_pieces; pieces > rest) tables_used_ += rest;
+  return reinterpret_cast<copy_piece*>(tables_->address()) + tables_used_ % table_pieces;
+}
+
+cudaError_t copy_lane::launch(const bulk_plan& plan, const bulk_chunk& chunk, std::size_t& operations) {
+  auto* const table = room(chunk.most_pieces);
+  if (table == nullptr) pieces_.resize(std::max(pieces_.size(), chunk.most_pieces));
+  auto* const first = table != nullptr ? table : pieces_.data();
+  return launch({first, plan.cut(chunk, first)}, table != nullptr, operations);
+}
+
+cudaError_t copy_lane::launch(std::span<const copy_piece> pieces, bool table, std::size_t& operations) {
+  if (!table) {
     for (; pieces.size() > argument_pieces; pieces = pieces.subspan(argument_pieces)) {
       KVLEASE_TRY(launch_copy(pieces.first(argument_pieces), nullptr, options_.blocks, inner_));
       ++operations;
     }
-  }
-  const copy_piece* table = nullptr;
-  if (pieces.size() > argument_pieces) {
-    if (const auto rest = table_pieces - tables_used_ % table_pieces; pieces.size() > rest)
-      tables_used_ += rest;
-    auto* at = reinterpret_cast<copy_piece*>(tables_->address()) + tables_used_ % table_pieces;
-    std::memcpy(at, pieces.data(), pieces.size() * sizeof(copy_piece));
-    tables_used_ += pieces.size();
-    table = at;
+  } else if (pieces.size() > argument_pieces) {
+    take(pieces.size());
   }
   ++operations;
-  return launch_copy(pieces, table, options_.blocks, inner_);
+  return launch_copy(pieces, table ? pieces.data() : nullptr, options_.blocks, inner_);
 }
 
 cudaError_t copy_lane::record(std::uint64_t& id, std::vector<std::shared_ptr<const copy_batch>> kept,

@@ -25,7 +25,7 @@ struct cuda_config {
   std::chrono::nanoseconds most_delay = std::chrono::milliseconds{1};
   /// While it asks without a pause, one of the scheduler's workers stays awake too, so that who hears of the
   /// copy need not be woken first.
-  bool keep_awake = false;
+  bool keep_awake = true;
   /// Operations on the device's queues, a direction (design: a full queue blocks the caller).
   std::size_t most_queued = 512;
   std::shared_ptr<observation> watch = {};

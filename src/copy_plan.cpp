@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 namespace kvlease {
 
 namespace {
 
-constexpr std::size_t first_chunk = std::size_t{1} << 20;
-constexpr std::size_t least_chunk = std::size_t{8} << 20;  ///< that a batch is cut into a quarter for
-constexpr std::size_t last_chunk = std::size_t{6} << 20;   ///< at most, of a copy to the device
-constexpr std::size_t first_rows = 256;                    ///< of the first chunk of a copy to the device
-constexpr std::size_t small_row = 24 * 1024;
-constexpr std::size_t run_alignment = 256;  ///< of a run in the bounce buffer, before its page's own offset
+constexpr std::size_t mib = std::size_t{1} << 20;
+/// Of a copy to the host: while one is on the bus, the next must have been cut and gathered.
+constexpr std::size_t ramp[] = {1 * mib, 8 * mib, 24 * mib};
+constexpr std::size_t first_rows = 1024;     ///< looked at before the first byte of a copy to the device goes
+constexpr std::size_t last_chunk = 4 * mib;  ///< at most, of a copy to the device
+constexpr std::size_t run_alignment = 256;   ///< of a run in the bounce buffer, before its page's own offset
 
 std::uintptr_t staging_side(copy_kind kind, const copy_row& row) {
   return kind == copy_kind::host_to_device ? row.from : row.to;
@@ -79,44 +80,52 @@ copy_piece* cut(const copy_row& row, copy_piece* out) {
   return out;
 }
 
-void cut(const copy_row& row, std::vector<copy_piece>& pieces) {
-  const auto before = pieces.size();
-  pieces.resize(before + pieces_of(row.nbytes));
-  cut(row, pieces.data() + before);
-}
-
 bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t total_bytes,
                      std::size_t chunk_bytes, bool bus_is_busy)
-    : kind_{kind}, rows_{rows}, left_{total_bytes} {
+    : kind_{kind},
+      rows_{rows},
+      chunk_bytes_{chunk_bytes},
+      last_{std::min(last_chunk, total_bytes / 8)},
+      left_{total_bytes},
+      ramp_{kind == copy_kind::device_to_host && !bus_is_busy} {
   assert(chunk_bytes >= 64 * 1024);
   const auto row_bytes = rows.empty() ? 0 : total_bytes / rows.size();
-  const bool small = row_bytes < small_row;
-  chunk_bytes_ = std::min(chunk_bytes, std::max(total_bytes / (small ? 2 : 4), least_chunk));
-  growth_ = small ? 2 : 16;
   if (bus_is_busy)
-    first_ = chunk_bytes_;
+    first_ = chunk_bytes;
   else if (kind == copy_kind::host_to_device)
-    first_ = std::max(first_chunk, first_rows * row_bytes);  // nothing but our cutting delays it
+    first_ = std::max(mib, first_rows * row_bytes);
   else
-    first_ = first_chunk;  // a kernel has to gather it first
-  more_ = rows_.next(row_);
+    first_ = ramp[0];
+}
+
+std::size_t bulk_plan::target() const noexcept {
+  auto bytes = chunks_ == 0 ? first_ : chunk_bytes_;
+  if (ramp_ && chunks_ < std::size(ramp)) bytes = ramp[chunks_];
+  bytes = std::min(bytes, chunk_bytes_);
+  if (kind_ == copy_kind::host_to_device && left_ > last_ && bytes + last_ > left_) bytes = left_ - last_;
+  return std::max<std::size_t>(bytes, 1);
 }
 
 bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
-  chunk.nbytes = 0;
+  while (row_ < rows_.size() && rows_[row_].nbytes == 0) ++row_;
   chunk.bus.clear();
-  chunk.count = 0;
-  if (!more_) return false;
+  chunk.nbytes = chunk.most_pieces = 0;
   chunk.null_page = false;
-  // By what has gone already; at the end of a copy to the device three quarters of what is left.
-  auto target = std::max(first_, growth_ * done_);
-  if (kind_ == copy_kind::host_to_device && left_ > last_chunk) target = std::min(target, left_ / 4 * 3);
-  target = std::min(target, chunk_bytes_);
+  chunk.first_row = row_;
+  chunk.first_byte = row_byte_;
+  if (row_ == rows_.size()) return false;
+  const auto target_bytes = target();
   std::size_t offset = 0;          // in the bounce buffer
   std::uintptr_t staging_end = 0;  // of the last run
-  while (more_ && chunk.nbytes < target) {
-    const auto staging = staging_side(kind_, row_), page = page_side(kind_, row_);
-    chunk.null_page |= page == 0;
+  while (row_ < rows_.size() && chunk.nbytes < target_bytes) {
+    const auto& row = rows_[row_];
+    const auto staging = staging_side(kind_, row) + row_byte_, page = page_side(kind_, row) + row_byte_;
+    const auto row_left = row.nbytes - row_byte_;
+    if (row_left == 0) {
+      ++row_;
+      continue;
+    }
+    chunk.null_page |= page == row_byte_;
     if (chunk.bus.empty() || staging != staging_end) {
       // A run starts where its first row is aligned as its page is: then kernels move 16 bytes at once.
       const auto start = (offset + run_alignment - 1) / run_alignment * run_alignment + page % 16;
@@ -124,25 +133,51 @@ bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
       offset = start;
       chunk.bus.push_back(row_between(kind_, staging, bounce + offset, 0));
     }
-    const auto nbytes = std::min({row_.nbytes, target - chunk.nbytes, chunk_bytes_ - offset});
+    const auto nbytes = std::min({row_left, target_bytes - chunk.nbytes, chunk_bytes_ - offset});
     if (nbytes == 0) break;
     chunk.bus.back().nbytes += nbytes;
-    if (chunk.storage.size() < chunk.count + pieces_of(nbytes))
-      chunk.storage.resize(2 * chunk.storage.size() + pieces_of(nbytes) + 1024);
-    const auto part = row_between(kind_, bounce + offset, page, nbytes);
-    const auto* end = cut(part, chunk.storage.data() + chunk.count);
-    chunk.count = static_cast<std::size_t>(end - chunk.storage.data());
+    chunk.most_pieces += pieces_of(nbytes);
     chunk.nbytes += nbytes;
     offset += nbytes;
     staging_end = staging + nbytes;
-    row_.to += nbytes;
-    row_.from += nbytes;
-    row_.nbytes -= nbytes;
-    if (row_.nbytes == 0) more_ = rows_.next(row_);
+    row_byte_ += nbytes;
+    if (nbytes == row_left) {
+      ++row_;
+      row_byte_ = 0;
+    }
   }
-  done_ += chunk.nbytes;
+  ++chunks_;
   left_ -= std::min(left_, chunk.nbytes);
   return true;
+}
+
+copy_piece* bulk_plan::cut(const bulk_chunk& chunk, copy_piece* out) const {
+  std::size_t run = 0, in_run = 0;  // of chunk.bus
+  auto row_byte = chunk.first_byte;
+  copy_row open{};  // may yet grow
+  auto left = chunk.nbytes;
+  for (auto i = chunk.first_row; left > 0; ++i) {
+    const auto& row = rows_[i];
+    const auto nbytes = std::min(row.nbytes - row_byte, left);
+    if (nbytes == 0) continue;
+    if (in_run == chunk.bus[run].nbytes) {
+      ++run;
+      in_run = 0;
+    }
+    const auto& bus = chunk.bus[run];
+    const auto bounce = kind_ == copy_kind::host_to_device ? bus.to : bus.from;
+    const auto part = row_between(kind_, bounce + in_run, page_side(kind_, row) + row_byte, nbytes);
+    if (open.nbytes > 0 && open.to + open.nbytes == part.to && open.from + open.nbytes == part.from) {
+      open.nbytes += nbytes;
+    } else {
+      out = kvlease::cut(open, out);
+      open = part;
+    }
+    in_run += nbytes;
+    left -= nbytes;
+    row_byte = 0;
+  }
+  return kvlease::cut(open, out);
 }
 
 }  // namespace kvlease

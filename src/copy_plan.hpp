@@ -70,25 +70,24 @@ constexpr std::size_t pieces_of(std::size_t nbytes) { return (nbytes + piece_byt
 constexpr std::size_t likely_pieces(std::size_t rows, std::size_t total_bytes) {
   return rows + total_bytes / piece_bytes + 64;
 }
-void cut(const copy_row& row, std::vector<copy_piece>& pieces);
 /// Writes pieces_of() them to `out`; answers the place behind the last.
 copy_piece* cut(const copy_row& row, copy_piece* out);
 
 /// Part of a batch that fills one bounce buffer.
 struct bulk_chunk {
   std::size_t nbytes = 0;
-  std::vector<copy_row> bus;  ///< staging ↔ bounce buffer: one contiguous run each
-  bool null_page = false;     ///< a row has one: the chunk must not be queued
-  /// Bounce buffer ↔ pages.
-  std::span<const copy_piece> pieces() const { return std::span{storage}.first(count); }
-
-  std::vector<copy_piece> storage;  ///< never shrinks
-  std::size_t count = 0;
+  std::vector<copy_row> bus;    ///< staging ↔ bounce buffer: one contiguous run each
+  bool null_page = false;       ///< a row has one: the chunk must not be queued
+  std::size_t most_pieces = 0;  ///< bulk_plan::cut() makes no more of it
+  std::size_t first_row = 0;    ///< of the batch, that it takes bytes of
+  std::size_t first_byte = 0;   ///< of that row
 };
 
-/// Cuts a batch into chunks, one at a time, so that the first is on its way while the others are being cut.
-/// They are small at first, since nothing is on the bus meanwhile, and at the end of a copy to the device,
-/// where nothing overlaps the kernel.
+/// Cuts a batch into chunks in two steps, so that its bytes are on the bus while it is still being cut:
+/// next() only finds the runs of staging, cut() makes the pieces for the kernel.
+/// A chunk is small where nothing overlaps with it: the first of a copy to the host, which a kernel has to
+/// gather before the bus has work, and the last of a copy to the device, which a kernel scatters when the bus
+/// is done. Otherwise chunks are few: each one costs the bus 2.4 us (docs/devices.md).
 class bulk_plan {
  public:
   /// Precondition: chunk_bytes is 64 KiB or more. `total_bytes` may be an estimate. `bus_is_busy`: other
@@ -98,17 +97,23 @@ class bulk_plan {
   /// Fills `chunk` for the bounce buffer at this address, at most chunk_bytes with all gaps. False at the
   /// end.
   bool next(bulk_chunk& chunk, std::uintptr_t bounce);
+  /// Writes the pieces between bounce buffer and pages of a chunk that next() has filled, most_pieces or
+  /// fewer, contiguous neighbours as one. Answers the place behind the last.
+  copy_piece* cut(const bulk_chunk& chunk, copy_piece* out) const;
 
  private:
+  std::size_t target() const noexcept;
+
   copy_kind kind_;
-  merged_rows rows_;
-  copy_row row_;       ///< being cut
-  bool more_ = false;  ///< row_ has bytes left
-  std::size_t chunk_bytes_ = 0;
-  std::size_t growth_ = 0;  ///< of a chunk over all before it: the bus must not wait for us to cut small rows
-  std::size_t first_ = 0;   ///< chunk
-  std::size_t left_;
-  std::size_t done_ = 0;
+  std::span<const copy_row> rows_;
+  std::size_t row_ = 0;       ///< that is next
+  std::size_t row_byte_ = 0;  ///< of it
+  std::size_t chunk_bytes_;
+  std::size_t first_;  ///< chunk, bytes
+  std::size_t last_;   ///< likewise, of a copy to the device
+  std::size_t left_;   ///< bytes
+  std::size_t chunks_ = 0;
+  bool ramp_;  ///< the chunks after the first grow
 };
 
 }  // namespace kvlease

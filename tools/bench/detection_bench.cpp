@@ -24,6 +24,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::size_t row_bytes = 4096;
+constexpr std::uint64_t landed_mark = 0x6b766c6561736521;
 constexpr auto patience = std::chrono::seconds{10};
 /// A gate opens by itself after this, so that nothing can hold the GPU for good.
 constexpr auto gate_limit = std::chrono::seconds{20};
@@ -132,7 +133,7 @@ struct learner {
 
 class bench {
  public:
-  /// `keep_awake`: with a worker of the scheduler kept awake, and only what that changes.
+  /// `keep_awake`: the default; without it only what that changes.
   bench(const detection_plan& plan, target& on, detection_report& report, bool keep_awake)
       : plan_{plan}, on_{on}, report_{report}, keep_awake_{keep_awake} {}
 
@@ -144,7 +145,7 @@ class bench {
     actors_->ask(batch_, 0);
     actors_->ask(batch_, 1);
     if (auto ok = wait_for("the first copies", [&] { return completed() == 2; }); !ok) return ok;
-    if (keep_awake_) {
+    if (!keep_awake_) {
       has_callbacks_ = false;
     } else if (auto asked = lane_->stamp_from_callback(called_back_); !asked) {
       if (asked.error().code != errc::unsupported) return asked;
@@ -153,7 +154,7 @@ class bench {
     }
     for (const auto hold : plan_.holds)
       if (auto ok = detect(hold); !ok) return ok;
-    if (keep_awake_) return {};
+    if (!keep_awake_) return {};
     for (const auto count : plan_.pending)
       if (auto ok = watch(count); !ok) return ok;
     return {};
@@ -171,12 +172,14 @@ class bench {
     if (!staging) return tl::unexpected{staging.error()};
     staging_ = *std::move(staging);
     auto batch = std::make_shared<copy_batch>();
-    batch->rows.push_back({pages_->address(), staging_->address(), row_bytes});
+    batch->kind = copy_kind::device_to_host;
+    batch->rows.push_back({staging_->address(), pages_->address(), row_bytes});
     batch_ = std::move(batch);
 
     auto lane = on_.open_lane();
     if (!lane) return tl::unexpected{lane.error()};
     lane_ = *std::move(lane);
+    if (auto marked = mark_pages(); !marked) return marked;
     auto lane_gate = on_.gate_on(*lane_);
     if (!lane_gate) return tl::unexpected{lane_gate.error()};
     lane_gate_ = *std::move(lane_gate);
@@ -189,15 +192,31 @@ class bench {
     return wait_for("binding the device to the actor's thread", [&] { return watched_->bound(); });
   }
 
+  /// The last word of the row: the work has ended when the host can read there what the page holds.
+  std::atomic_ref<std::uint64_t> last_word() const {
+    return std::atomic_ref{*reinterpret_cast<std::uint64_t*>(staging_->address() + row_bytes - 8)};
+  }
+  result<void> mark_pages() {
+    last_word().store(landed_mark);
+    if (auto ok = lane_->copy(copy_kind::host_to_device, pages_->address(), staging_->address(), row_bytes);
+        !ok)
+      return ok;
+    if (auto ok = lane_->mark(); !ok) return ok;
+    return wait_for("marking the page", [&] { return lane_->reached().value_or(false); });
+  }
+
   std::uint64_t completed() const { return actors_->notes(0).complete + actors_->notes(1).complete; }
+
+  result<void> copy_on_lane() {
+    return lane_->copy(copy_kind::device_to_host, staging_->address(), pages_->address(), row_bytes);
+  }
 
   learner bare_query() {
     return {.name = "a bare spinning event query",
             .stream = lane_gate_.get(),
             .queue =
                 [this] {
-                  const auto copied = lane_->copy(copy_kind::host_to_device, pages_->address(),
-                                                  staging_->address(), row_bytes);
+                  const auto copied = copy_on_lane();
                   return copied ? lane_->mark() : copied;
                 },
             .known = [this]() -> result<std::optional<std::int64_t>> {
@@ -212,8 +231,7 @@ class bench {
             .stream = lane_gate_.get(),
             .queue = [this]() -> result<void> {
               called_back_ = 0;
-              const auto copied =
-                  lane_->copy(copy_kind::host_to_device, pages_->address(), staging_->address(), row_bytes);
+              const auto copied = copy_on_lane();
               return copied ? lane_->stamp_from_callback(called_back_) : copied;
             },
             .known = [this]() -> result<std::optional<std::int64_t>> {
@@ -249,13 +267,12 @@ class bench {
     learners.push_back(bare_query());
     if (has_callbacks_) learners.push_back(callback());
     if (keep_awake_) {
-      learners.push_back(actor(0, "CUDA actor: message at a scheduled client, a worker kept awake"));
-      learners.back().also.clear();
-    } else {
       learners.push_back(actor(0, "CUDA actor: message at a scheduled client"));
       learners.push_back(actor(1, "CUDA actor: message at a client with a thread"));
-      learners.back().also.clear();  // the same query
+    } else {
+      learners.push_back(actor(0, "a scheduled client, keep_awake off"));
     }
+    learners.back().also.clear();  // the same query
     const std::size_t rounds = rounds_of(plan_, hold);
     const std::size_t warm_up = std::min<std::size_t>(rounds / 10 + 1, 50);
     for (std::size_t round = 0; round < rounds + warm_up; ++round)
@@ -269,25 +286,30 @@ class bench {
   }
 
   result<void> take(learner& l, nanoseconds hold, bool counts) {
+    last_word().store(0);
     if (auto closed = l.stream->close(gate_limit); !closed) return closed;
     if (auto queued = l.queue(); !queued) {
       l.stream->open();
       return queued;
     }
     pass(hold);
-    const auto ended = steady_ns();
+    const auto opened = steady_ns();
     l.stream->open();
-    std::optional<std::int64_t> at;
+    std::optional<std::int64_t> ended, at;
     while (!at) {
+      if (!ended && last_word().load(std::memory_order_acquire) == landed_mark) ended = steady_ns();
       const auto known = l.known();
       if (!known) return tl::unexpected{known.error()};
       at = *known;
-      if (!at && steady_ns() - ended > nanoseconds{patience}.count())
+      if (!at && steady_ns() - opened > nanoseconds{patience}.count())
         return fail(errc::timeout, "bench: " + l.name + " told nothing of a copy");
     }
+    if (last_word().load(std::memory_order_acquire) != landed_mark)
+      return fail(errc::state, "bench: " + l.name + " told of the end of a copy before it");
     if (!counts) return {};
-    l.us.push_back(us_between(ended, *at));
-    if (l.also_known) l.also_us.push_back(us_between(ended, l.also_known()));
+    if (!ended) ended = at;  // both were seen in one round of the loop
+    l.us.push_back(us_between(*ended, *at));
+    if (l.also_known) l.also_us.push_back(us_between(*ended, l.also_known()));
     return {};
   }
 
@@ -357,12 +379,12 @@ result<void> run_detection_bench(const detection_plan& plan, target& on, detecti
   report.facts = on.facts();
   bool spins = false;
   {
-    bench asleep{plan, on, report, false};
-    if (auto ok = asleep.run(); !ok) return ok;
-    spins = asleep.spins();
+    bench by_default{plan, on, report, true};
+    if (auto ok = by_default.run(); !ok) return ok;
+    spins = by_default.spins();
   }
   if (!spins) return {};  // nobody stays awake for a device that does not
-  return bench{plan, on, report, true}.run();
+  return bench{plan, on, report, false}.run();
 }
 
 }  // namespace kvlease::bench

@@ -49,8 +49,10 @@ void print(const detection_report& r, std::ostream& out) {
              r.facts.driver.empty() ? std::string{}
                                     : fmt::format(", driver {}, runtime {}", r.facts.driver, r.facts.runtime),
              r.date, r.command);
-  fmt::print(out, "from the end of the work, us (target: a median below {:.0f} at the client)\n",
-             detection_target_us);
+  fmt::print(
+      out,
+      "from the last byte of the copy being readable, us (target: a median below {:.0f} at the client)\n",
+      detection_target_us);
   fmt::print(out, "  {:<44} {:>12} {:>8} {:>8} {:>8} {:>8}\n", "", "pending for", "p10", "p50", "p99",
              "rounds");
   for (const auto& s : r.detection)

@@ -56,7 +56,7 @@ struct runtime_options {
   // ---- watching copies on a GPU
   std::chrono::nanoseconds spin = std::chrono::milliseconds{2};  ///< asks without a pause after progress
   /// One scheduler thread stays awake meanwhile: a copy's end is heard some 20 us earlier, for a processor.
-  bool keep_awake = false;
+  bool keep_awake = true;
   // ---- times
   std::chrono::nanoseconds answer_within = std::chrono::seconds{10};
   std::chrono::duration<double> shutdown_grace = std::chrono::seconds{5};  ///< for the registrations (5.8)
