@@ -228,21 +228,19 @@ cudaError_t copy_lane::copy_bulk(std::span<const copy_row> rows, const batch_sha
     const auto filler = in() ? bus_ : inner_;
     if (cudaEventQuery(through.drained) != cudaSuccess)
       KVLEASE_TRY(cudaStreamWaitEvent(filler, through.drained, 0));
-    if (in())
-      KVLEASE_TRY(copy_rows(split_at_spans(chunk.bus), operations));
-    else
-      KVLEASE_TRY(launch(plan, chunk, operations));
-    KVLEASE_TRY(cudaEventRecord(through.filled, filler));
-    operations += 2;
+    operations += 3;
     if (in()) {
+      KVLEASE_TRY(copy_rows(split_at_spans(chunk.bus), operations));
+      KVLEASE_TRY(cudaEventRecord(through.filled, bus_));
       KVLEASE_TRY(scatter_ahead());
       ahead = &chunk;
       ahead_in = &through;
     } else {
+      KVLEASE_TRY(launch(plan, chunk, operations));
+      KVLEASE_TRY(cudaEventRecord(through.filled, inner_));
       KVLEASE_TRY(cudaStreamWaitEvent(bus_, through.filled, 0));
       KVLEASE_TRY(copy_rows(split_at_spans(chunk.bus), operations));
       KVLEASE_TRY(cudaEventRecord(through.drained, bus_));
-      ++operations;
     }
   }
 }

@@ -85,7 +85,7 @@ bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t
     : kind_{kind},
       rows_{rows},
       chunk_bytes_{chunk_bytes},
-      last_{std::min(last_chunk, total_bytes / 8)},
+      last_{total_bytes < 8 * mib ? 0 : std::min(last_chunk, total_bytes / 8)},
       left_{total_bytes},
       ramp_{kind == copy_kind::device_to_host && !bus_is_busy} {
   assert(chunk_bytes >= 64 * 1024);
@@ -102,7 +102,8 @@ std::size_t bulk_plan::target() const noexcept {
   auto bytes = chunks_ == 0 ? first_ : chunk_bytes_;
   if (ramp_ && chunks_ < std::size(ramp)) bytes = ramp[chunks_];
   bytes = std::min(bytes, chunk_bytes_);
-  if (kind_ == copy_kind::host_to_device && left_ > last_ && bytes + last_ > left_) bytes = left_ - last_;
+  if (kind_ == copy_kind::host_to_device && last_ > 0 && left_ > last_ && bytes + last_ > left_)
+    bytes = left_ - last_;
   return std::max<std::size_t>(bytes, 1);
 }
 

@@ -142,6 +142,7 @@ TEST_CASE("copy plan: chunks are small where nothing overlaps them, and few othe
   CHECK(sizes_of(in, 1024, 64 * kib) == sizes{32 * mib, 28 * mib, 4 * mib});
   CHECK(sizes_of(in, 16'384, 4 * kib) == sizes{4 * mib, 32 * mib, 24 * mib, 4 * mib});
   CHECK(sizes_of(in, 256, 64 * kib) == sizes{14 * mib, 2 * mib});
+  CHECK(sizes_of(in, 64, 64 * kib) == sizes{4 * mib});
   CHECK(sizes_of(out, 1024, 64 * kib) == sizes{mib, 8 * mib, 24 * mib, 31 * mib});
   CHECK(sizes_of(out, 64, 64 * kib) == sizes{mib, 3 * mib});
   for (const auto kind : both_kinds) CHECK(sizes_of(kind, 4096, 64 * kib, true).front() == 32 * mib);
