@@ -46,17 +46,18 @@ __device__ void copy_as(std::uint8_t* to, const std::uint8_t* from, unsigned nby
 }
 
 __device__ void copy_piece_by_warp(const copy_piece& piece, unsigned lane) {
-  auto* to = reinterpret_cast<std::uint8_t*>(piece.to);
-  const auto* from = reinterpret_cast<const std::uint8_t*>(piece.from);
-  const auto apart = static_cast<unsigned>((piece.to ^ piece.from) & 15);
+  auto* to = reinterpret_cast<std::uint8_t*>(piece.to());
+  const auto* from = reinterpret_cast<const std::uint8_t*>(piece.from());
+  const unsigned nbytes = piece.nbytes();
+  const auto apart = static_cast<unsigned>((piece.to() ^ piece.from()) & 15);
   if (apart == 0)
-    copy_as<uint4>(to, from, piece.nbytes, lane);
+    copy_as<uint4>(to, from, nbytes, lane);
   else if (apart % 8 == 0)
-    copy_as<std::uint64_t>(to, from, piece.nbytes, lane);
+    copy_as<std::uint64_t>(to, from, nbytes, lane);
   else if (apart % 4 == 0)
-    copy_as<std::uint32_t>(to, from, piece.nbytes, lane);
+    copy_as<std::uint32_t>(to, from, nbytes, lane);
   else
-    copy_words(to, from, piece.nbytes, lane);
+    copy_words(to, from, nbytes, lane);
 }
 
 __global__ void __launch_bounds__(threads)
@@ -70,16 +71,16 @@ __global__ void __launch_bounds__(threads)
 /// as long as many.
 __global__ void __launch_bounds__(threads)
     copy_by_table(const copy_piece* __restrict__ table, unsigned count, unsigned tile) {
-  __shared__ copy_piece mine[tile_pieces];
-  constexpr unsigned words = sizeof(copy_piece) / sizeof(std::uint64_t);
+  static_assert(sizeof(copy_piece) == sizeof(ulonglong2));
+  __shared__ ulonglong2 mine[tile_pieces];
   const unsigned lane = threadIdx.x % warp;
   for (unsigned first = blockIdx.x * tile; first < count; first += gridDim.x * tile) {
     const unsigned here = min(tile, count - first);
-    const auto* from = reinterpret_cast<const std::uint64_t*>(table + first);
-    auto* to = reinterpret_cast<std::uint64_t*>(mine);
-    for (unsigned w = threadIdx.x; w < here * words; w += threads) to[w] = from[w];
+    const auto* from = reinterpret_cast<const ulonglong2*>(table + first);
+    for (unsigned i = threadIdx.x; i < here; i += threads) mine[i] = from[i];
     __syncthreads();
-    for (unsigned i = threadIdx.x / warp; i < here; i += warps) copy_piece_by_warp(mine[i], lane);
+    for (unsigned i = threadIdx.x / warp; i < here; i += warps)
+      copy_piece_by_warp(reinterpret_cast<const copy_piece&>(mine[i]), lane);
     __syncthreads();
   }
 }

@@ -12,7 +12,7 @@
 namespace kvlease {
 
 /// Few pieces travel as the kernel's argument and need no table.
-inline constexpr std::size_t argument_pieces = 128;
+inline constexpr std::size_t argument_pieces = 240;
 
 /// Loads the kernels' code. Left to the first launch, it would wait there for streams that are held.
 cudaError_t load_copy_kernels();

@@ -42,8 +42,8 @@ class copy_lane {
   copy_lane(const copy_lane&) = delete;
   copy_lane& operator=(const copy_lane&) = delete;
 
-  /// Room in the tables for this many pieces? Without it kernels get their pieces as arguments, 128 at a
-  /// time, which is right and slow. `ever`: when all tables are free.
+  /// Room in the tables for this many pieces? Without it kernels get their pieces as arguments, some hundred
+  /// at a time, which is right and slow. `ever`: when all tables are free.
   bool has_room(std::size_t pieces) const noexcept;
   bool has_room_ever(std::size_t pieces) const noexcept;
 

@@ -9,10 +9,13 @@ namespace kvlease {
 namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
-/// Of a copy to the host: while one is on the bus, the next must have been cut and gathered.
+/// The first chunks of a copy to the host: while one is on the bus, the next must be cut and gathered.
 constexpr std::size_t ramp[] = {1 * mib, 8 * mib, 24 * mib};
+constexpr std::size_t ramp_of_small_rows[] = {1 * mib, 3 * mib, 12 * mib};
+constexpr std::size_t small_row = 12 * 1024;
 constexpr std::size_t first_rows = 1024;     ///< looked at before the first byte of a copy to the device goes
 constexpr std::size_t last_chunk = 4 * mib;  ///< at most, of a copy to the device
+constexpr std::size_t rows_ahead = 128;      ///< that are fetched into the processor's cache
 constexpr std::size_t run_alignment = 256;   ///< of a run in the bounce buffer, before its page's own offset
 
 std::uintptr_t staging_side(copy_kind kind, const copy_row& row) {
@@ -75,8 +78,7 @@ batch_shape shape_of(copy_kind kind, device_load load, std::span<const copy_row>
 
 copy_piece* cut(const copy_row& row, copy_piece* out) {
   for (std::size_t done = 0; done < row.nbytes; done += piece_bytes)
-    *out++ = {row.to + done, row.from + done,
-              static_cast<std::uint32_t>(std::min(piece_bytes, row.nbytes - done)), 0};
+    *out++ = {row.to + done, row.from + done, std::min(piece_bytes, row.nbytes - done)};
   return out;
 }
 
@@ -86,8 +88,7 @@ bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t
       rows_{rows},
       chunk_bytes_{chunk_bytes},
       last_{total_bytes < 8 * mib ? 0 : std::min(last_chunk, total_bytes / 8)},
-      left_{total_bytes},
-      ramp_{kind == copy_kind::device_to_host && !bus_is_busy} {
+      left_{total_bytes} {
   assert(chunk_bytes >= 64 * 1024);
   const auto row_bytes = rows.empty() ? 0 : total_bytes / rows.size();
   if (bus_is_busy)
@@ -95,12 +96,12 @@ bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t
   else if (kind == copy_kind::host_to_device)
     first_ = std::max(mib, first_rows * row_bytes);
   else
-    first_ = ramp[0];
+    ramp_ = row_bytes < small_row ? ramp_of_small_rows : ramp;
 }
 
 std::size_t bulk_plan::target() const noexcept {
   auto bytes = chunks_ == 0 ? first_ : chunk_bytes_;
-  if (ramp_ && chunks_ < std::size(ramp)) bytes = ramp[chunks_];
+  if (chunks_ < ramp_.size()) bytes = ramp_[chunks_];
   bytes = std::min(bytes, chunk_bytes_);
   if (kind_ == copy_kind::host_to_device && last_ > 0 && left_ > last_ && bytes + last_ > left_)
     bytes = left_ - last_;
@@ -120,6 +121,7 @@ bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
   std::uintptr_t staging_end = 0;  // of the last run
   while (row_ < rows_.size() && chunk.nbytes < target_bytes) {
     const auto& row = rows_[row_];
+    __builtin_prefetch(rows_.data() + std::min(row_ + rows_ahead, rows_.size()));
     const auto staging = staging_side(kind_, row) + row_byte_, page = page_side(kind_, row) + row_byte_;
     const auto row_left = row.nbytes - row_byte_;
     if (row_left == 0) {
@@ -153,9 +155,17 @@ bool bulk_plan::next(bulk_chunk& chunk, std::uintptr_t bounce) {
 }
 
 copy_piece* bulk_plan::cut(const bulk_chunk& chunk, copy_piece* out) const {
+  const bool in = kind_ == copy_kind::host_to_device;
   std::size_t run = 0, in_run = 0;  // of chunk.bus
   auto row_byte = chunk.first_byte;
-  copy_row open{};  // may yet grow
+  // What may yet grow; in registers, since this loop is what publishing small rows waits for.
+  std::uintptr_t bounce_at = 0, page_at = 0;
+  std::size_t open = 0;
+  const auto close = [&] {
+    for (; open > piece_bytes; open -= piece_bytes, bounce_at += piece_bytes, page_at += piece_bytes)
+      *out++ = in ? copy_piece{page_at, bounce_at, piece_bytes} : copy_piece{bounce_at, page_at, piece_bytes};
+    if (open > 0) *out++ = in ? copy_piece{page_at, bounce_at, open} : copy_piece{bounce_at, page_at, open};
+  };
   auto left = chunk.nbytes;
   for (auto i = chunk.first_row; left > 0; ++i) {
     const auto& row = rows_[i];
@@ -165,20 +175,21 @@ copy_piece* bulk_plan::cut(const bulk_chunk& chunk, copy_piece* out) const {
       ++run;
       in_run = 0;
     }
-    const auto& bus = chunk.bus[run];
-    const auto bounce = kind_ == copy_kind::host_to_device ? bus.to : bus.from;
-    const auto part = row_between(kind_, bounce + in_run, page_side(kind_, row) + row_byte, nbytes);
-    if (open.nbytes > 0 && open.to + open.nbytes == part.to && open.from + open.nbytes == part.from) {
-      open.nbytes += nbytes;
-    } else {
-      out = kvlease::cut(open, out);
-      open = part;
+    const auto bounce = (in ? chunk.bus[run].to : chunk.bus[run].from) + in_run;
+    const auto page = page_side(kind_, row) + row_byte;
+    if (open == 0 || page_at + open != page || bounce_at + open != bounce) {
+      close();
+      bounce_at = bounce;
+      page_at = page;
+      open = 0;
     }
+    open += nbytes;
     in_run += nbytes;
     left -= nbytes;
     row_byte = 0;
   }
-  return kvlease::cut(open, out);
+  close();
+  return out;
 }
 
 }  // namespace kvlease

@@ -12,15 +12,39 @@
 
 namespace kvlease {
 
-/// What one warp of a copy kernel moves at a time. The kernels read tables of these.
-struct copy_piece {
-  std::uint64_t to = 0;
-  std::uint64_t from = 0;
-  std::uint32_t nbytes = 0;
-  std::uint32_t unused = 0;
-  friend bool operator==(const copy_piece&, const copy_piece&) = default;
-};
 inline constexpr std::size_t piece_bytes = 16 * 1024;  ///< of one piece, at most
+
+#ifdef __CUDACC__
+#define KVLEASE_ANYWHERE __host__ __device__
+#else
+#define KVLEASE_ANYWHERE
+#endif
+
+/// What one warp of a copy kernel moves at a time. The kernels read tables of these over the bus, so it is
+/// short: no address has more than 57 bits, and the size less one, of 14 bits, lies above the two.
+class copy_piece {
+ public:
+  copy_piece() = default;
+  /// Precondition: nbytes is from 1 to piece_bytes.
+  KVLEASE_ANYWHERE constexpr copy_piece(std::uint64_t to, std::uint64_t from, std::size_t nbytes)
+      : to_{to | (nbytes - 1) << address_bits}, from_{from | (nbytes - 1) >> size_bits << address_bits} {}
+  KVLEASE_ANYWHERE constexpr std::uint64_t to() const { return to_ & address_mask; }
+  KVLEASE_ANYWHERE constexpr std::uint64_t from() const { return from_ & address_mask; }
+  KVLEASE_ANYWHERE constexpr std::uint32_t nbytes() const {
+    return static_cast<std::uint32_t>((to_ >> address_bits | from_ >> address_bits << size_bits) + 1);
+  }
+  friend bool operator==(const copy_piece&, const copy_piece&) = default;
+
+ private:
+  static constexpr int address_bits = 57;
+  static constexpr int size_bits = 64 - address_bits;
+  static constexpr std::uint64_t address_mask = (std::uint64_t{1} << address_bits) - 1;
+  static_assert(piece_bytes <= std::size_t{1} << 2 * size_bits);
+
+  std::uint64_t to_ = 0;
+  std::uint64_t from_ = 0;
+};
+#undef KVLEASE_ANYWHERE
 
 /// Reads rows in their order, without empty ones, neighbours that are contiguous on both sides as one.
 class merged_rows {
@@ -109,11 +133,11 @@ class bulk_plan {
   std::size_t row_ = 0;       ///< that is next
   std::size_t row_byte_ = 0;  ///< of it
   std::size_t chunk_bytes_;
-  std::size_t first_;  ///< chunk, bytes
-  std::size_t last_;   ///< likewise, of a copy to the device
-  std::size_t left_;   ///< bytes
+  std::size_t first_ = 0;  ///< chunk, bytes
+  std::size_t last_;       ///< likewise, of a copy to the device
+  std::size_t left_;       ///< bytes
   std::size_t chunks_ = 0;
-  bool ramp_;  ///< the chunks after the first grow
+  std::span<const std::size_t> ramp_;  ///< sizes of the first chunks; those behind have chunk_bytes_
 };
 
 }  // namespace kvlease

@@ -17,7 +17,7 @@ __global__ void racing(std::uint32_t* out) {
 }
 
 copy_piece piece(void* to, const void* from, std::uint32_t nbytes) {
-  return {reinterpret_cast<std::uint64_t>(to), reinterpret_cast<std::uint64_t>(from), nbytes, 0};
+  return {reinterpret_cast<std::uint64_t>(to), reinterpret_cast<std::uint64_t>(from), nbytes};
 }
 
 }  // namespace

@@ -69,17 +69,17 @@ void check_bulk(copy_kind kind, const std::vector<copy_row>& rows, std::size_t c
     }
     CHECK(end <= bounce + chunk_bytes);
     for (const auto& piece : chunk.pieces) {
-      const auto at = in ? piece.from : piece.to;
-      inner_bytes += piece.nbytes;
+      const auto at = in ? piece.from() : piece.to();
+      inner_bytes += piece.nbytes();
       // The run that carries it.
       const auto run = std::ranges::find_if(chunk.bus, [&](const copy_row& r) {
         const auto first = in ? r.to : r.from;
-        return at >= first && at + piece.nbytes <= first + r.nbytes;
+        return at >= first && at + piece.nbytes() <= first + r.nbytes;
       });
       REQUIRE(run != chunk.bus.end());
       const auto within = at - (in ? run->to : run->from);
-      moved.push_back(in ? copy_row{piece.to, run->from + within, piece.nbytes}
-                         : copy_row{run->to + within, piece.from, piece.nbytes});
+      moved.push_back(in ? copy_row{piece.to(), run->from + within, piece.nbytes()}
+                         : copy_row{run->to + within, piece.from(), piece.nbytes()});
     }
     CHECK(bus_bytes == chunk.nbytes);
     CHECK(inner_bytes == chunk.nbytes);
@@ -98,9 +98,20 @@ TEST_CASE("copy plan: a row is cut into pieces of 16 KiB") {
   std::vector<copy_piece> pieces(3);
   CHECK(cut({1000, 2000, 2 * piece_bytes + 1}, pieces.data()) == pieces.data() + 3);
   CHECK(pieces.size() == pieces_of(2 * piece_bytes + 1));
-  CHECK(pieces[1] == copy_piece{1000 + piece_bytes, 2000 + piece_bytes, piece_bytes, 0});
-  CHECK(pieces[2] == copy_piece{1000 + 2 * piece_bytes, 2000 + 2 * piece_bytes, 1, 0});
+  CHECK(pieces[1] == copy_piece{1000 + piece_bytes, 2000 + piece_bytes, piece_bytes});
+  CHECK(pieces[2] == copy_piece{1000 + 2 * piece_bytes, 2000 + 2 * piece_bytes, 1});
   CHECK(pieces_of(0) == 0);
+}
+
+TEST_CASE("copy plan: a piece holds any user address and every size up to 16 KiB") {
+  const std::uint64_t highest = (std::uint64_t{1} << 57) - 1;
+  for (const std::uint64_t at : {std::uint64_t{1}, std::uint64_t{0x7fffdeadbeef}, highest})
+    for (std::size_t nbytes = 1; nbytes <= piece_bytes; ++nbytes) {
+      const copy_piece piece{at, highest - at, nbytes};
+      REQUIRE(piece.to() == at);
+      REQUIRE(piece.from() == highest - at);
+      REQUIRE(piece.nbytes() == nbytes);
+    }
 }
 
 TEST_CASE("copy plan: the sum of a batch finds the first row with a null address") {
@@ -144,6 +155,7 @@ TEST_CASE("copy plan: chunks are small where nothing overlaps them, and few othe
   CHECK(sizes_of(in, 256, 64 * kib) == sizes{14 * mib, 2 * mib});
   CHECK(sizes_of(in, 64, 64 * kib) == sizes{4 * mib});
   CHECK(sizes_of(out, 1024, 64 * kib) == sizes{mib, 8 * mib, 24 * mib, 31 * mib});
+  CHECK(sizes_of(out, 16'384, 4 * kib) == sizes{mib, 3 * mib, 12 * mib, 32 * mib, 16 * mib});
   CHECK(sizes_of(out, 64, 64 * kib) == sizes{mib, 3 * mib});
   for (const auto kind : both_kinds) CHECK(sizes_of(kind, 4096, 64 * kib, true).front() == 32 * mib);
 }
@@ -203,9 +215,9 @@ TEST_CASE("copy plan: contiguous rows of a chunk become one piece") {
   REQUIRE(chunks.size() == 1);
   REQUIRE(chunks[0].bus.size() == 2);
   REQUIRE(chunks[0].pieces.size() == 3);
-  CHECK(chunks[0].pieces[0].nbytes == 250);
-  CHECK(chunks[0].pieces[1].to == 9000);
-  CHECK(chunks[0].pieces[2].to == 9007);
+  CHECK(chunks[0].pieces[0].nbytes() == 250);
+  CHECK(chunks[0].pieces[1].to() == 9000);
+  CHECK(chunks[0].pieces[2].to() == 9007);
 }
 
 TEST_CASE("copy plan: rows lie in the bounce buffer as far from a 16-byte boundary as their pages") {
@@ -217,7 +229,7 @@ TEST_CASE("copy plan: rows lie in the bounce buffer as far from a 16-byte bounda
       staging += (std::uintptr_t{1} << 32) + 3;
     }
     for (const auto& chunk : chunks_of(kind, rows, mib))
-      for (const auto& piece : chunk.pieces) CHECK((piece.to ^ piece.from) % 16 == 0);
+      for (const auto& piece : chunk.pieces) CHECK((piece.to() ^ piece.from()) % 16 == 0);
   }
 }
 

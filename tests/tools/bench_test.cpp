@@ -291,7 +291,8 @@ TEST_CASE("bench: detection runs whole on the host stand-in") {
   REQUIRE(j["detection"].size() == 4);  // no host callback
   for (const auto& s : j["detection"]) {
     CHECK(s["samples"] == 20);
-    CHECK(s["p50_us"] > 0);
+    CHECK(s["p50_us"] >= 0);
+    CHECK(s["p99_us"] > 0);
   }
   REQUIRE(j["pending"].size() == 3);
   CHECK(j["pending"][0]["queries"] == 0);
