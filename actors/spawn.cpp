@@ -114,6 +114,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   roots->root_keepalive(made.service);
   roots->root_keepalive(s.device);
   roots->root_keepalive(s.manager);
+  roots->root_keepalive(*page_access);  // freed behind the actors, on no thread of theirs
 
   auto w = std::make_shared<wiring>();
   w->runtime = s.runtime;

@@ -22,7 +22,7 @@ inline constexpr std::size_t piece_bytes = 16 * 1024;  ///< of one piece, at mos
 
 /// What one warp of a copy kernel moves at a time. The kernels read tables of these over the bus, so it is
 /// short: no address has more than 57 bits, and the size less one, of 14 bits, lies above the two.
-class copy_piece {
+class alignas(16) copy_piece {
  public:
   copy_piece() = default;
   /// Precondition: nbytes is from 1 to piece_bytes.

@@ -211,14 +211,19 @@ std::vector<std::string> ledger::rest_locked() const {
 }
 
 result<void> ledger::release_memory() {
-  std::vector<std::shared_ptr<memory_block>> gone;
   const std::lock_guard lock{mutex_};
   const auto rest = rest_locked();
   if (!rest.empty() && !mutated(mutation::free_with_roots))
     return fail(errc::state,
                 fmt::format("staging memory is kept for {} roots, first: {}", rest.size(), rest[0]));
-  gone.swap(memory_);
+  for (auto& block : std::exchange(memory_, {})) released_.push_back(std::move(block));
   return {};
+}
+
+void ledger::free_memory() {
+  std::vector<std::shared_ptr<memory_block>> gone;  // destroyed outside the lock
+  const std::lock_guard lock{mutex_};
+  gone.swap(released_);
 }
 
 std::vector<std::string> ledger::rest() const {

@@ -103,8 +103,11 @@ class ledger : public std::enable_shared_from_this<ledger> {
   // ---- memory, and whatever must live as long as it
   void root_memory(std::shared_ptr<memory_block> block);
   void root_keepalive(std::shared_ptr<void> thing);
-  /// Lets the memory go. Errors: state, with what is left; nothing is let go.
+  /// The memory may go from now on: free_memory() gives it back, or the ledger's end. Errors: state, with
+  /// what is left; nothing is let go.
   result<void> release_memory();
+  /// Gives back what was released. May wait for a device: on no actor's thread.
+  void free_memory();
 
   /// A line for each root but the memory: what keeps it mapped.
   std::vector<std::string> rest() const;
@@ -135,7 +138,7 @@ class ledger : public std::enable_shared_from_this<ledger> {
   std::unordered_map<operation_id, operation_entry> operations_;
   std::unordered_map<registration_id, std::shared_ptr<registration>> registrations_;
   std::unordered_map<route_id, std::shared_ptr<route>> routes_;
-  std::vector<std::shared_ptr<memory_block>> memory_;
+  std::vector<std::shared_ptr<memory_block>> memory_, released_;
   std::vector<std::shared_ptr<void>> keepalive_;
   std::function<void(lease_id)> guards_gone_;
 };

@@ -212,6 +212,7 @@ struct runtime::body {
     const auto report = future.get();
     if (!report) return {false, {to_string(report.error())}};
     stopped = report->stopped;
+    if (stopped) parts.roots->free_memory();
     return *report;
   }
 

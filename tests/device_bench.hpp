@@ -38,6 +38,11 @@ class device_bench {
   virtual void compute(std::uintptr_t at, std::byte value, std::size_t nbytes) = 0;
   virtual event_handle mark() = 0;  ///< an event behind all that is queued
 
+  /// Of a GPU alone: the manager's stream is captured into a graph from here on, as an engine does it; true
+  /// when the capture came to its end whole.
+  virtual void capture() {}
+  virtual bool end_capture() { return false; }
+
   /// Gives queued work the time that it needs, unless it is held. False when there was nothing to wait for.
   virtual bool settle() = 0;
 };

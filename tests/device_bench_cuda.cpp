@@ -106,6 +106,13 @@ class cuda_bench final : public device_bench {
     must(cudaEventRecord(mark_, stream()));
     return reinterpret_cast<event_handle>(mark_);
   }
+  void capture() override { must(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeGlobal)); }
+  bool end_capture() override {
+    cudaGraph_t graph = nullptr;
+    const bool whole = cudaStreamEndCapture(stream(), &graph) == cudaSuccess && graph != nullptr;
+    if (graph != nullptr) must(cudaGraphDestroy(graph));
+    return whole;
+  }
   bool settle() override {
     if (device_->open() == 0 || std::atomic_ref{gate_[0]} == 0) return false;
     must(cudaDeviceSynchronize());

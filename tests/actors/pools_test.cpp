@@ -10,6 +10,7 @@
 #include "src/paged_manager.hpp"
 #include "src/providers/memory_provider.hpp"
 #include "tests/cuda/gpu.hpp"
+#include "tests/noting_device.hpp"
 
 using namespace kvlease;
 using namespace std::chrono_literals;
@@ -127,6 +128,31 @@ TEST_CASE("pools: buffers that the device does not reach") {
   one->reach_nothing();
   other->reach_nothing();
   publish_and_fetch(one, other, false);
+}
+
+TEST_CASE(
+    "5.6 memory of the device is given back on the host's thread alone: an actor must not wait for a "
+    "device") {
+  const auto plain = std::make_shared<host_device>();
+  plain->reach_nothing();  // so that the manager has page access memory too
+  const auto device = std::make_shared<test::noting_device>(plain);
+  publish_and_fetch(device, device, false);
+  const auto freed = device->freed_on();
+  CHECK(freed.size() == 2 * (4 + 2 + 1));  // two hosts: pools of pages, staging, page access
+  for (const auto thread : freed) CHECK(thread == std::this_thread::get_id());
+}
+
+TEST_CASE("F24 a commit without an event does not wait for the event of an earlier one") {
+  const auto plain = std::make_shared<host_device>();
+  const auto device = std::make_shared<test::noting_device>(plain);
+  host h{device, std::make_shared<memory_store>(std::size_t{8} << 20), false};
+  const auto event = plain->mark();
+  must(h.lender->commit(h.request, 4 * tpb, event).get());
+  h.transfer(direction::publish, {0, 4 * tpb});
+  must(h.lender->commit(h.request, 8 * tpb).get());
+  h.transfer(direction::publish, {4 * tpb, 8 * tpb});
+  CHECK(device->read_behind() == std::vector<std::uintptr_t>{event, 0});
+  CHECK(h.lender->stop(2s).stopped);
 }
 
 TEST_CASE("pools: staging memory that is too small or not one a pool group is refused by its numbers") {

@@ -84,6 +84,38 @@ TEST_CASE("gpu: a batch with an event of its own does not wait for the stream") 
   bench->open();
 }
 
+TEST_CASE(
+    "gpu: while the host captures the manager's stream, copies that need its order are refused, and others "
+    "go on") {
+  KVLEASE_ON_GPU(bench);
+  auto& d = *bench->port();
+  REQUIRE(d.bind_thread());
+  const auto pages = *d.allocate_device(4096), staging = *d.allocate_staging(4096);
+  auto b = std::make_shared<copy_batch>();
+  b->rows = {{pages->address(), staging->address(), 4096}};
+  const auto after = bench->mark();
+  bench->capture();
+  const auto refused = d.enqueue(b);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::state);
+  CHECK(refused.error().text.find("captured") != std::string::npos);
+  auto own = std::make_shared<copy_batch>(*b);
+  own->after = after;
+  REQUIRE(d.enqueue(own));
+  const auto e = d.record(copy_kind::host_to_device);
+  REQUIRE(e);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  auto state = d.query(*e);
+  while (state == event_state::pending && std::chrono::steady_clock::now() < until) state = d.query(*e);
+  CHECK(state == event_state::complete);
+  CHECK(bench->end_capture());  // the capture is whole: nothing of ours has broken it
+  CHECK_FALSE(d.lost());
+  REQUIRE(d.enqueue(b));
+  const auto later = d.record(copy_kind::host_to_device);
+  REQUIRE(later);
+  CHECK(wait_for(*bench, *later));
+}
+
 TEST_CASE("gpu: pageable memory is refused by its row, and nothing is queued") {
   KVLEASE_ON_GPU(bench);
   auto& d = *bench->port();

@@ -176,6 +176,8 @@ TEST_CASE("7.3 ledger: memory goes when nothing is rooted any more, and whoever 
     CHECK(l.roots->registration_of(handle) == nullptr);
     CHECK_FALSE(memory_gone);
     CHECK(l.roots->release_memory().has_value());
+    CHECK_FALSE(memory_gone);  // an actor said so, and its thread must not wait for a device
+    l.roots->free_memory();
     CHECK(memory_gone);
     CHECK_FALSE(service_gone);
     CHECK(l.roots->release_memory().has_value());
