@@ -133,13 +133,18 @@ TEST_CASE("pools: buffers that the device does not reach") {
 TEST_CASE(
     "5.6 memory of the device is given back on the host's thread alone: an actor must not wait for a "
     "device") {
-  const auto plain = std::make_shared<host_device>();
-  plain->reach_nothing();  // so that the manager has page access memory too
-  const auto device = std::make_shared<test::noting_device>(plain);
-  publish_and_fetch(device, device, false);
-  const auto freed = device->freed_on();
-  CHECK(freed.size() == 2 * (4 + 2 + 1));  // two hosts: pools of pages, staging, page access
-  for (const auto thread : freed) CHECK(thread == std::this_thread::get_id());
+  const auto noted = [] {
+    const auto plain = std::make_shared<host_device>();
+    plain->reach_nothing();  // so that the manager has page access memory too
+    return std::make_shared<test::noting_device>(plain);
+  };
+  const auto one = noted(), other = noted();
+  publish_and_fetch(one, other, false);
+  for (const auto& device : {one, other}) {
+    const auto freed = device->freed_on();
+    CHECK(freed.size() == 4 + 2 + 1);  // pools of pages, staging, page access
+    for (const auto thread : freed) CHECK(thread == std::this_thread::get_id());
+  }
 }
 
 TEST_CASE("F24 a commit without an event does not wait for the event of an earlier one") {
