@@ -248,6 +248,7 @@ void gather_rest(self_pointer self, const about_question& first, const facts_pro
   q->operations.assign(operations.begin(), operations.end());
   q->leases.assign(leases.begin(), leases.end());
   q->registrations = first.registrations;
+  q->slot = first.slot;
   kinds whom{actor_kind::deadline_arbiter, actor_kind::proof_collector, actor_kind::backend,
              actor_kind::cuda};
   for (const auto kind : {actor_kind::adapter, actor_kind::lender})

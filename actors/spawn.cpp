@@ -100,7 +100,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   made.roots = roots;
   made.parts = *parts;
   made.watch = std::make_shared<observation>(s.log, *parts);
-  const auto& watch = made.watch;
+  const auto watch = s.metered ? made.watch : nullptr;  // else it is asked, but nobody writes there
   made.touches = std::make_shared<touch_table>(*parts);
   made.paint_exposure = std::make_shared<std::atomic<std::uint64_t>>(0);
   try {

@@ -126,6 +126,8 @@ class command {
     const auto& holders = inspect::list_of(*answer, "holders");
     if (holders.empty())
       return inspect::list_of(*answer, "unknown").empty() ? inspect::all_healthy : inspect::something_held;
+    if (const auto it = answer->find("facts"); it != answer->end() && it->contains("fatal"))
+      return inspect::something_unproven;
     return std::ranges::any_of(holders,
                                [](const json& h) {
                                  const auto reason = inspect::text_of(h, "reason");
@@ -138,7 +140,7 @@ class command {
   }
 
   int health() {
-    auto s = t_.snapshot(0);
+    auto s = t_.snapshot(o_.json ? 0 : o_.limit);  // the owners' clocks tell when a drain turns fatal
     if (!s) return complain(s.error());
     if (t_.live() && !o_.json)  // what is held is counted in full there, and by no list
       if (const auto m = t_.text("/metrics?format=json")) {
@@ -153,7 +155,9 @@ class command {
                    {"health", state},
                    {"status", status},
                    {"fatal", fatal},
-                   {"exposure_bytes", s->value("exposure_bytes", json{0})}}
+                   {"exposure_bytes", s->value("exposure_bytes", json{0})},
+                   {"draining", inspect::flag_of(*s, "draining")},
+                   {"drain", s->value("drain", json{})}}
                   .dump()
            << "\n";
     } else {
@@ -163,14 +167,18 @@ class command {
   }
 
   int snapshot() {
-    const auto s = t_.snapshot(o_.limit, o_.explain);
+    const auto s = t_.whole_snapshot(o_.limit, o_.explain, o_.events);
     if (!s) return complain(s.error());
     out_ << (o_.json ? s->dump() : s->dump(2)) << "\n";
     return inspect::status_of_health(inspect::text_of(*s, "health"));
   }
 
   int watch() {
-    if (!t_.live()) return plain("/events");
+    if (!t_.live())
+      return complain(
+          {errc::unsupported,
+           fmt::format("'{}' is a snapshot, nothing happens in it: `trace` shows the records that it has",
+                       t_.name())});
     std::uint64_t seen = 0;
     std::optional<std::string> refused;
     const auto ended = inspect::http_lines(t_.name(), t_.path(o_.from_start ? "/events?after=0" : "/events"),
@@ -245,6 +253,7 @@ void add_inspect(CLI::App& app, inspect_options& o) {
   auto* snapshot = add("snapshot", "All of it, as JSON that --file reads again");
   snapshot->add_option("--limit", o.limit, "Operations and leases, the oldest first")->capture_default_str();
   snapshot->add_option("--explain", o.explain, "Held leases that are explained in it")->capture_default_str();
+  snapshot->add_option("--events", o.events, "The journal's last records in it")->capture_default_str();
   add("metrics", "Prometheus text");
   add("trace", "Chrome trace of the journal, for Perfetto");
   inspect::add_replay(*sub, o.replay)->callback([&o] { o.command = "replay"; });

@@ -19,6 +19,7 @@ struct inspect_options {
   std::string kind, id;         ///< of why; the kind may hold both, as KIND/ID
   std::size_t limit = 10'000;   ///< of ls, snapshot and top: rows
   std::size_t explain = 64;     ///< of snapshot: leases that are explained in it
+  std::size_t events = 10'000;  ///< of snapshot: the journal's last records
   std::uint64_t count = 0;      ///< of watch: end after so many events; 0: never
   bool from_start = false;      ///< of watch: all that the journal still has
   double interval = 1;          ///< of top: seconds between two looks

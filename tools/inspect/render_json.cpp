@@ -199,12 +199,60 @@ void write(json_writer& j, std::string_view name, const histogram& h) {
   j.end_object();
 }
 
+void write_members(json_writer& j, const inspection_metrics& m) {
+  j.key("operations_total").begin_object();
+  for (const auto& [name, value] : m.operations_total) j.key(name).number(value);
+  j.end_object();
+  j.key("held_bytes").begin_object();
+  for (const auto reason : all_held_reasons) {
+    const auto it = m.held_bytes.find(reason);
+    j.key(to_string(reason)).number(it == m.held_bytes.end() ? 0 : it->second);
+  }
+  j.end_object();
+  list(j, "pools", m.pools, [&j](const pool_line& p) { write(j, p); });
+  j.key("exposure_bytes").number(m.exposure_bytes);
+  j.key("fatal").boolean(m.fatal);
+  write(j, "outcome_to_proof", m.outcome_to_proof);
+  write(j, "proof_to_release", m.proof_to_release);
+  j.key("journal_records").number(m.journal_records);
+  j.key("journal_lost").number(m.journal_lost);
+  j.key("messages_rejected").begin_object();
+  for (const auto& [name, value] : m.messages_rejected) j.key(name).number(value);
+  j.end_object();
+}
+
+void write(json_writer& j, const journal_event& e, bool with_version) {
+  j.begin_object();
+  if (with_version) version(j);
+  j.key("sequence").number(e.sequence);
+  j.key("at_seconds").seconds(e.at);
+  j.key("what").text(e.what);
+  j.key("from").text(to_string(e.from));
+  constexpr std::array<std::string_view, 4> names{"operation", "lease", "request", "other"};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (e.subject[i] != 0) j.key(names[i]).text(id_text(e.subject[i]));
+  j.key("value").number(e.value);
+  j.end_object();
+}
+
+void write_drain(json_writer& j, const std::optional<drain_note>& d) {
+  j.key("drain");
+  if (!d) {
+    j.null();
+    return;
+  }
+  j.begin_object();
+  j.key("waits_for").text(d->waits_for);
+  j.key("requests_open").number(d->requests_open);
+  j.key("deadline_in_seconds").seconds(d->deadline_in);
+  j.end_object();
+}
+
 }  // namespace
 
 std::string id_text(std::uint64_t value) { return to_string(id<struct any_tag>{value}); }
 
-std::string snapshot_json(const inspection_snapshot& s, health state,
-                          std::span<const explanation> explained) {
+std::string snapshot_json(const inspection_snapshot& s, health state, const snapshot_extras& with) {
   std::string out;
   out.reserve(4096 + s.operations.size() * 320 + s.leases.size() * 200 + s.owners.size() * 160);
   json_writer j{out};
@@ -231,8 +279,15 @@ std::string snapshot_json(const inspection_snapshot& s, health state,
   lines("providers", s.providers);
   lines("devices", s.devices);
   texts(j, "holds", s.holds);
-  if (!explained.empty())
-    list(j, "explanations", explained, [&j](const explanation& e) { write(j, e, false); });
+  write_drain(j, with.drain);
+  if (!with.explained.empty())
+    list(j, "explanations", with.explained, [&j](const explanation& e) { write(j, e, false); });
+  if (with.metrics) {
+    j.key("metrics").begin_object();
+    write_members(j, *with.metrics);
+    j.end_object();
+  }
+  if (with.events) list(j, "events", *with.events, [&j](const journal_event& e) { write(j, e, false); });
   j.end_object();
   return out;
 }
@@ -249,30 +304,13 @@ std::string metrics_json(const inspection_metrics& m) {
   json_writer j{out};
   j.begin_object();
   version(j);
-  j.key("operations_total").begin_object();
-  for (const auto& [name, value] : m.operations_total) j.key(name).number(value);
-  j.end_object();
-  j.key("held_bytes").begin_object();
-  for (const auto reason : all_held_reasons) {
-    const auto it = m.held_bytes.find(reason);
-    j.key(to_string(reason)).number(it == m.held_bytes.end() ? 0 : it->second);
-  }
-  j.end_object();
-  list(j, "pools", m.pools, [&j](const pool_line& p) { write(j, p); });
-  j.key("exposure_bytes").number(m.exposure_bytes);
-  j.key("fatal").boolean(m.fatal);
-  write(j, "outcome_to_proof", m.outcome_to_proof);
-  write(j, "proof_to_release", m.proof_to_release);
-  j.key("journal_records").number(m.journal_records);
-  j.key("journal_lost").number(m.journal_lost);
-  j.key("messages_rejected").begin_object();
-  for (const auto& [name, value] : m.messages_rejected) j.key(name).number(value);
-  j.end_object();
+  write_members(j, m);
   j.end_object();
   return out;
 }
 
-std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes) {
+std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes,
+                        const std::optional<drain_note>& drain) {
   std::string out;
   json_writer j{out};
   j.begin_object();
@@ -281,6 +319,7 @@ std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes) 
   j.key("status").number(static_cast<int>(state));
   j.key("fatal").boolean(fatal);
   j.key("exposure_bytes").number(exposure_bytes);
+  write_drain(j, drain);
   j.end_object();
   return out;
 }
@@ -288,17 +327,7 @@ std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes) 
 std::string event_json(const journal_event& e) {
   std::string out;
   json_writer j{out};
-  j.begin_object();
-  version(j);
-  j.key("sequence").number(e.sequence);
-  j.key("at_seconds").seconds(e.at);
-  j.key("what").text(e.what);
-  j.key("from").text(to_string(e.from));
-  constexpr std::array<std::string_view, 4> names{"operation", "lease", "request", "other"};
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (e.subject[i] != 0) j.key(names[i]).text(id_text(e.subject[i]));
-  j.key("value").number(e.value);
-  j.end_object();
+  write(j, e, true);
   return out;
 }
 

@@ -109,9 +109,10 @@ std::string trace_json(std::span<const journal_event> events, const inspection_s
   std::string out;
   trace_writer w{out};
   w.j.begin_object();
+  // The format lets a trace have members of its own; readers pass over them.
+  w.j.key("schema_version").number(inspection_schema_version);
   w.j.key("displayTimeUnit").text("ms");
   w.j.key("otherData").begin_object();
-  w.j.key("schema_version").text(std::to_string(inspection_schema_version));
   w.j.key("runtime").text(std::to_string(open.runtime.value)).end_object();
   w.j.key("traceEvents").begin_array();
   for (const auto& [g, text] : groups) w.name("process_name", g, std::nullopt, text);
