@@ -93,6 +93,7 @@ TEST_CASE("inspect command: every --json output has a schema_version") {
                                                                 {"top"},
                                                                 {"snapshot"},
                                                                 {"metrics"},
+                                                                {"trace"},
                                                                 {"why", "lease/1.5"},
                                                                 {"watch", "--from-start", "--count", "1"}}) {
     auto with = args;
@@ -131,8 +132,19 @@ TEST_CASE("inspect command: a saved snapshot answers what the process did") {
   CHECK(run({"inspect", "--file", file, "ls", "operations"}).out.find("1.7") != std::string::npos);
   CHECK(run({"inspect", "--file", file, "health"}).status == 1);
   CHECK(run({"inspect", "--file", file, "top"}).status == 1);
-  CHECK(run({"inspect", "--file", file, "metrics"}).status == 64);
+  CHECK(run({"inspect", "--file", file, "metrics"}).out.find("kvlease_health{runtime=\"0\"} 1") !=
+        std::string::npos);
+  CHECK(json::parse(run({"inspect", "--file", file, "trace"}).out).contains("traceEvents"));
   CHECK(run({"inspect", "--file", file, "watch"}).status == 64);
+  CHECK(run({"inspect", "--file", file, "watch"}).err.find("nothing happens in it") != std::string::npos);
+  auto bare = json::parse(saved.out);
+  bare.erase("metrics");
+  bare.erase("events");
+  std::ofstream{file} << bare;
+  for (const auto* c : {"metrics", "trace"}) {
+    CHECK(run({"inspect", "--file", file, c}).status == 64);
+    CHECK(run({"inspect", "--file", file, c}).err.find("was saved without") != std::string::npos);
+  }
   std::ofstream{file} << "{\"schema_version\":2,\"operations\":[]}";
   const auto newer = run({"inspect", "--file", file, "ls"});
   CHECK(newer.status == 3);

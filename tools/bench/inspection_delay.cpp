@@ -134,7 +134,7 @@ result<delay_report> measure_delay(std::size_t operations, std::size_t looks) {
       if (whom == 0)
         static_cast<void>(on.of().describe(on.request()).get());
       else if (whom == 1)
-        static_cast<void>(on.of().slots().get());
+        static_cast<void>(on.of().ready_from(on.request()).get());
       else
         static_cast<void>(on.of().retry_proof({}).get());  // of no operation: the answer is an error, at once
       const auto took = std::chrono::duration<double>(steady::now() - began).count();

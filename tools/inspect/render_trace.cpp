@@ -87,14 +87,13 @@ void write_track(trace_writer& w, const track_key& key, int track,
                  const std::vector<const journal_event*>& events, bool open, std::chrono::nanoseconds now) {
   w.name("thread_name", key.first, track, track_name(key));
   const auto end = open ? std::max(now, events.back()->at) : events.back()->at;
-  if (key.first != group::actors) {
-    w.slice(key, track, track_name(key), events.front()->at, end);
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      const auto until = i + 1 < events.size() ? events[i + 1]->at : end;
-      if (until > events[i]->at) w.slice(key, track, events[i]->what, events[i]->at, until);
-    }
+  const bool lasts = key.first != group::actors;
+  if (lasts) w.slice(key, track, track_name(key), events.front()->at, end);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const auto until = i + 1 < events.size() ? events[i + 1]->at : end;
+    if (lasts && until > events[i]->at) w.slice(key, track, events[i]->what, events[i]->at, until);
+    w.instant(key, track, *events[i]);
   }
-  for (const auto* e : events) w.instant(key, track, *e);
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace kvlease::inspect {
 
 namespace {
 
-constexpr std::size_t gap = 2, least_column = 6;
+/// `keyword`: of a column that is cut last, its first word stays as long as anything does.
+constexpr std::size_t gap = 2, keyword = 24, least_column = 6;
 
 /// Each column's width; 0 for one that is dropped.
 class fitting {
@@ -26,8 +27,8 @@ class fitting {
     for (std::size_t c = 0; c < widths.size(); ++c)  // what those have left is room for the others
       if (widths[c] > 0) widths[c] = natural[c];
     shrink(least);
-    shrink([](const column& c) { return c.last ? 0 : least_column; });
-    shrink([](const column& c) { return c.last ? least_column : 0; });
+    shrink([](const column& c) { return c.last ? keyword : 0; });
+    shrink([](const column& c) { return c.last || c.least > 0 ? least_column : 0; });
   }
 
   std::vector<std::size_t> widths;

@@ -20,7 +20,7 @@ struct column {
   bool right = false;     ///< aligned
   unsigned dropped = 0;   ///< 1 goes first, then 2, ...; 0 stays
   std::size_t least = 0;  ///< columns down to which it shrinks before any is dropped; 0: it does not
-  bool last = false;      ///< is cut only when nothing else is left to give
+  bool last = false;      ///< is cut only when no column is left to drop
 };
 
 struct table {
@@ -34,7 +34,7 @@ struct paper {
 };
 
 /// One text a line, the head first; none is wider than the paper. Where it does not suffice: texts that may
-/// shrink do, then columns are dropped in their order, then the rest is cut, the `last` ones last of all.
+/// shrink do, then columns are dropped in their order, then the `last` one is cut.
 std::vector<std::string> lay_out(const table& t, const paper& on);
 
 /// With the colour's escapes around it, where the paper has colour.
