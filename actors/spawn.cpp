@@ -133,7 +133,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   w->cuda = spawn_cuda(system,
                        {.device = s.device, .spin = s.cuda_spin, .keep_awake = s.keep_awake, .watch = watch});
   w->supervisor = spawn_supervisor(system, {.roots = roots, .contain = s.contain, .watch = watch});
-  w->inspector = spawn_inspector(system, {.watch = watch});
+  w->inspector = spawn_inspector(system, {.watch = made.watch});
   const wired hello{w};
   const auto greet = [&hello](const auto&... actors) { (caf::anon_send(actors, hello), ...); };
   greet(w->manager, w->lender, w->adapter, w->backend, w->proof_collector, w->deadline_arbiter, w->cuda,

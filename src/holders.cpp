@@ -43,9 +43,8 @@ void add_next(const known_facts& k, const owner_fact* owner, holder& h) {
                "grace begins");
   }
   if (const auto& first = k.first_grace; first && (owner == nullptr || first->id != owner->id))
-    consider(first->fatal_at,
-             fmt::format("fatal expiry of the grace of {} ({}): from then on nothing is released",
-                         name_of(*first), first->reason));
+    consider(first->fatal_at, fmt::format("the runtime's fatal expiry, by the grace of {} ({}),",
+                                          name_of(*first), first->reason));
   if (due) {
     h.next_in = between(k.now, *due);
   } else if (h.next.empty()) {

@@ -208,8 +208,10 @@ result<void> retirement::stop(time_point now) {
     std::string text = fmt::format("stop refused: {} retained owners", owners_.size());
     if (fatal_) text += ", fatal: " + fatal_->reason;
     for (const auto& o : owners())
-      text += fmt::format("; owner {} ({} of request {}, {} claims{})", to_string(o.owner), to_string(o.way),
-                          to_string(o.request), o.claims, o.reason.empty() ? "" : ", " + o.reason);
+      text += fmt::format("; owner {} ({}, {} claims{})", to_string(o.owner),
+                          o.request ? fmt::format("{} of request {}", to_string(o.way), to_string(o.request))
+                                    : "the registrations",
+                          o.claims, o.reason.empty() ? "" : ", " + o.reason);
     return fail(errc::state, std::move(text));
   }
   closed_ = stopped_ = true;

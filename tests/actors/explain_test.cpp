@@ -139,12 +139,13 @@ TEST_CASE("4.5 why: what happens next is the first of all, another operation's f
   REQUIRE(due.has_value());
   one_fetch g{w}, kept{w, false};
   w.advance(500ms);
-  const auto grace = "fatal expiry of the grace of operation " + id_of(f.op);
+  const auto grace = "the runtime's fatal expiry, by the grace of operation " + id_of(f.op);
   const auto& part = w.parts().front();
   for (const auto& [kind, id, reason] :
        {std::tuple{subject_kind::operation, id_of(g.op), held_reason::backend_access_running},
         {subject_kind::lease, id_of(g.lease), held_reason::backend_access_running},
         {subject_kind::lease, id_of(kept.lease), held_reason::lent_not_submitted},
+        {subject_kind::slot, "2", held_reason::backend_access_running},
         {subject_kind::registration, part.name, held_reason::registered_by_backend}}) {
     CAPTURE(to_string(kind));
     const auto e = w.why(kind, id);
@@ -153,6 +154,8 @@ TEST_CASE("4.5 why: what happens next is the first of all, another operation's f
     CHECK(contains(h.next, "backend access end unproven"));
     CHECK(h.next_in == *due - 500ms);
   }
+  CHECK(of(w.why(subject_kind::slot, "0"), held_reason::backend_end_unproven).next ==
+        "fatal expiry of the grace");
   // Its own comes first for the one whose grace it is, and once that is over, each has its own again.
   CHECK(of(w.why(subject_kind::operation, id_of(f.op)), held_reason::backend_end_unproven).next ==
         "fatal expiry of the grace");
@@ -162,6 +165,9 @@ TEST_CASE("4.5 why: what happens next is the first of all, another operation's f
   w.advance(500ms);
   CHECK(contains(of(w.why(subject_kind::operation, id_of(g.op)), held_reason::backend_access_running).next,
                  "the request's deadline"));
+  const auto& slot = of(w.why(subject_kind::slot, "2"), held_reason::backend_access_running);
+  CHECK(contains(slot.next, "the request's deadline"));
+  CHECK(contains(slot.evidence, "(proof "));
   CHECK_FALSE(
       of(w.why(subject_kind::lease, id_of(kept.lease)), held_reason::lent_not_submitted).next_in.has_value());
 }

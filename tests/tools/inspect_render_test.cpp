@@ -114,9 +114,13 @@ TEST_CASE("inspect json: why, health and events") {
   CHECK(w["holders"][0]["reason"] == "backend_end_unproven");
   CHECK(w["holders"][0]["next_in_seconds"] == 1.5);
   CHECK(w["facts"]["slots"] == "0-3");
-  const auto h = json::parse(health_json(health::unproven, true, 5));
+  const std::vector<runtime_health> both{{0, health::held, false, 2}, {1, health::unproven, true, 3}};
+  const auto h = json::parse(health_json(both));
   CHECK(h["health"] == "unproven");
   CHECK(h["status"] == 2);
+  CHECK(h["fatal"] == true);
+  CHECK(h["exposure_bytes"] == 5);
+  CHECK(h["runtimes"][0]["health"] == "held");
   const auto e = json::parse(event_json({9,
                                          1500us,
                                          "exposed",

@@ -103,12 +103,16 @@ std::vector<view> of_registrations() {
 
 std::vector<view> of_owners() {
   return {fixed("OWNER", 0, [](const json& o) { return text(o, "id"); }),
-          fixed("WAY", 2, [](const json& o) { return text(o, "way"); }),
+          fixed("OF", 2,
+                [](const json& o) {
+                  return text_of(o, "request").empty() ? cell{"registrations", tone::soft} : text(o, "way");
+                }),
           fixed("REQUEST", 4, [](const json& o) { return text(o, "request"); }),
           figure("CLAIMS", 1, [](const json& o) { return text(o, "claims"); }),
           figure("DEADLINE", 3, [](const json& o) { return cell{span_text(o, "deadline_in_seconds")}; }),
           figure("FATAL IN", 5, [](const json& o) { return due(o, "fatal_in_seconds"); }),
-          last_cut("DRAINS BECAUSE", [](const json& o) { return text(o, "drain_reason"); })};
+          {{"DRAINS BECAUSE", false, 0, least_text, true},
+           [](const json& o) { return text(o, "drain_reason"); }}};
 }
 
 std::vector<view> of_providers() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tools/inspect/replay_command.hpp"
@@ -10,9 +11,10 @@
 namespace kvlease::inspect {
 
 struct inspect_options {
-  std::string socket;       ///< empty: serve's default path
-  std::string file;         ///< a saved snapshot, "-" for standard input; empty: a live runtime
-  std::size_t runtime = 0;  ///< which one, where a process has several
+  std::string socket;  ///< empty: serve's default path
+  std::string file;    ///< a saved snapshot, "-" for standard input; empty: a live runtime
+  std::optional<std::size_t>
+      runtime;  ///< which one, where a process has several; none: as the command sees fit
   bool json = false;
   std::string command;          ///< top, ls, why, watch, health, snapshot, metrics, trace, replay
   std::string what = "leases";  ///< of ls

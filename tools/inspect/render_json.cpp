@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/inspect/json_writer.hpp"
 
 namespace kvlease::inspect {
@@ -262,6 +264,8 @@ std::string snapshot_json(const inspection_snapshot& s, health state, const snap
   j.begin_object();
   version(j);
   j.key("runtime").text(std::to_string(s.runtime.value));
+  j.key("runtime_index").number(with.index);
+  j.key("runtimes").number(with.runtimes);
   j.key("taken").text(utc(s.taken));
   j.key("uptime_seconds").seconds(s.uptime);
   j.key("health").text(to_string(state));
@@ -309,17 +313,31 @@ std::string metrics_json(const inspection_metrics& m) {
   return out;
 }
 
-std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes,
-                        const std::optional<drain_note>& drain) {
+std::string health_json(std::span<const runtime_health> runtimes, const std::optional<drain_note>& drain) {
+  runtime_health all;
+  for (const auto& r : runtimes) {
+    all.state = std::max(all.state, r.state);
+    all.fatal = all.fatal || r.fatal;
+    all.exposure_bytes += r.exposure_bytes;
+  }
   std::string out;
   json_writer j{out};
+  const auto members = [&j](const runtime_health& r) {
+    j.key("health").text(to_string(r.state));
+    j.key("status").number(static_cast<int>(r.state));
+    j.key("fatal").boolean(r.fatal);
+    j.key("exposure_bytes").number(r.exposure_bytes);
+  };
   j.begin_object();
   version(j);
-  j.key("health").text(to_string(state));
-  j.key("status").number(static_cast<int>(state));
-  j.key("fatal").boolean(fatal);
-  j.key("exposure_bytes").number(exposure_bytes);
+  members(all);
   write_drain(j, drain);
+  list(j, "runtimes", runtimes, [&](const runtime_health& r) {
+    j.begin_object();
+    j.key("runtime_index").number(r.index);
+    members(r);
+    j.end_object();
+  });
   j.end_object();
   return out;
 }

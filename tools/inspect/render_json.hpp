@@ -27,12 +27,20 @@ struct snapshot_extras {
   std::optional<inspection_metrics> metrics;
   std::optional<std::vector<journal_event>> events;  ///< the journal's last ones
   std::optional<drain_note> drain;
+  std::size_t index = 0, runtimes = 1;  ///< which of a process' runtimes it is
 };
 
 std::string snapshot_json(const inspection_snapshot& s, health state, const snapshot_extras& with = {});
 std::string why_json(const explanation& e);
 std::string metrics_json(const inspection_metrics& m);
-std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes,
+struct runtime_health {
+  std::size_t index = 0;
+  health state = health::healthy;
+  bool fatal = false;
+  std::uint64_t exposure_bytes = 0;
+};
+/// The worst of them, and each.
+std::string health_json(std::span<const runtime_health> runtimes,
                         const std::optional<drain_note>& drain = {});
 /// One line without its end.
 std::string event_json(const journal_event& e);

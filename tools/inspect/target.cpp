@@ -78,8 +78,7 @@ result<target> target::open(const inspect_options& o) {
   target t;
   if (o.file.empty()) {
     t.name_ = o.socket.empty() ? serve::default_socket_path() : o.socket;
-    if (o.runtime > 0) t.prefix_ = fmt::format("/runtime/{}", o.runtime);
-    return t;
+    return o.runtime ? t.of_runtime(*o.runtime) : t;
   }
   t.name_ = o.file;
   const auto text = read_all(o.file);
@@ -89,6 +88,12 @@ result<target> target::open(const inspect_options& o) {
   if (const auto it = j->find("operations"); it == j->end() || !it->is_array())
     return fail(errc::io, fmt::format("'{}' is no snapshot: it has no operations", o.file));
   t.file_ = *std::move(j);
+  return t;
+}
+
+target target::of_runtime(std::size_t index) const {
+  target t = *this;
+  if (live()) t.prefix_ = fmt::format("/runtime/{}", index);
   return t;
 }
 
@@ -151,12 +156,19 @@ result<nlohmann::json> target::why(const subject& about) const {
 }
 
 result<std::string> target::health() const {
-  if (!live()) return text_of(file_, "health");
+  const auto all = health_of_all();
+  if (!all) return tl::unexpected{all.error()};
+  return text_of(*all, "health");
+}
+
+result<nlohmann::json> target::health_of_all() const {
+  if (!live()) return file_;
   const auto a = http_get(name_, path("/health"), answer_within);
   if (!a) return tl::unexpected{a.error()};
-  const auto j = parsed(a->body, name_);
-  if (!j) return tl::unexpected{j.error()};
-  return text_of(*j, "health");
+  auto j = parsed(a->body, name_);
+  if (j && !j->contains("health"))
+    return fail(errc::invalid, fmt::format("'{}' answers {}: {}", name_, a->status, text_of(*j, "error")));
+  return j;
 }
 
 }  // namespace kvlease::inspect

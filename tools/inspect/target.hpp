@@ -26,10 +26,15 @@ class target {
   /// With the oldest held leases explained, metrics, and the journal's last `events`: what a file needs.
   result<nlohmann::json> whole_snapshot(std::size_t limit, std::size_t explain, std::size_t events) const;
   result<nlohmann::json> why(const subject& about) const;
+  /// Of all runtimes, or of the one that was chosen: the worst, and with `runtimes` each. Of a file: the
+  /// snapshot.
+  result<nlohmann::json> health_of_all() const;
   result<std::string> health() const;
   /// A path of the server, as it answers; of a file, /metrics, /metrics?format=json and /trace, where it was
   /// saved with them.
   result<std::string> text(std::string_view path) const;
+  /// The same process' or file's, of one runtime.
+  target of_runtime(std::size_t index) const;
   /// The path behind which this runtime is served.
   std::string path(std::string_view of) const;
 

@@ -298,7 +298,11 @@ std::vector<std::string> top_model::draw(screen_size size, bool colour) const {
   const auto facts =
       snapshot_.is_null()
           ? std::string{"no answer yet"}
-          : fmt::format("up {}  {} operations  {} leases  exposure {} bytes{}{}",
+          : fmt::format("{}up {}  {} operations  {} leases  exposure {} bytes{}{}",
+                        number_of(snapshot_, "runtimes") > 1
+                            ? fmt::format("runtime {:.0f} of {:.0f}  ", number_of(snapshot_, "runtime_index"),
+                                          number_of(snapshot_, "runtimes"))
+                            : "",
                         span_text(snapshot_, "uptime_seconds"), text_of(snapshot_, "operations_total"),
                         text_of(snapshot_, "leases_total"), text_of(snapshot_, "exposure_bytes"),
                         flag_of(snapshot_, "draining") ? "  draining" : "",

@@ -78,6 +78,12 @@ class lines {
   const paper on_;
 };
 
+/// " (0 of 2)": which of a process' runtimes it is.
+std::string which_of(const json& s) {
+  const auto all = number_of(s, "runtimes");
+  return all > 1 ? fmt::format(" ({:.0f} of {:.0f})", number_of(s, "runtime_index"), all) : "";
+}
+
 /// Of what fatal expiry has been latched.
 std::string fatal_text(const json& f) {
   const auto request = text_of(f, "request");
@@ -173,7 +179,7 @@ std::vector<std::string> summary_lines(const json& s, const paper& on) {
   lines l{on};
   const auto state = text_of(s, "health");
   l.add("", "health", state.empty() ? "?" : state, tone_of_health(state));
-  l.add("", "runtime", text_of(s, "runtime") + ", up " + span_text(s, "uptime_seconds"));
+  l.add("", "runtime", text_of(s, "runtime") + which_of(s) + ", up " + span_text(s, "uptime_seconds"));
   if (const auto it = s.find("fatal"); it != s.end() && it->is_object())
     l.add("", "fatal", fatal_text(*it), tone::bad);
   for (const auto& line : drain_texts(s)) l.add("", "drain", line, tone::warn);
@@ -206,8 +212,11 @@ std::string event_line(const json& e, const paper& on) {
   std::string about;
   for (const auto* k : {"operation", "lease", "request", "other"})
     if (e.contains(k)) about += fmt::format("{}{} {}", about.empty() ? "" : ", ", k, text_of(e, k));
-  const auto line = fmt::format("{:>12.6f}  {:<16}  {:<28}  {}", number_of(e, "at_seconds"),
-                                text_of(e, "from"), text_of(e, "what"), about);
+  if (on.width > 0 && on.width < 80)  // whose record it is goes first
+    return fitted(fmt::format("{:>9.3f}  {}  {}", number_of(e, "at_seconds"), text_of(e, "what"), about));
+  auto line = fmt::format("{:>12.6f}  {:<16}  {:<28}  {}", number_of(e, "at_seconds"), text_of(e, "from"),
+                          text_of(e, "what"), about);
+  while (line.ends_with(' ')) line.pop_back();
   return fitted(line);
 }
 

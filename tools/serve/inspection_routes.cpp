@@ -54,18 +54,6 @@ std::vector<journal_event> last_events(inspection_port& port, std::size_t most) 
   return all;
 }
 
-http_response why(inspection_port& port, std::string_view rest) {
-  const auto slash = rest.find('/');
-  const auto kind = parse_subject_kind(rest.substr(0, slash));
-  if (!kind || slash == std::string_view::npos || slash + 1 == rest.size())
-    return problem(
-        404, "must be /why/KIND/ID, KIND one of lease, operation, slot, address, request, registration");
-  const auto id = rest.substr(slash + 1);
-  if (id.size() > max_id_bytes) return problem(414, "the id is too long");
-  const auto answer = port.why({*kind, std::string{id}});
-  return {answer.found ? 200U : 404U, inspect::why_json(answer)};
-}
-
 /// Reads the journal on and on.
 class event_reader {
  public:
@@ -124,7 +112,24 @@ health inspection_routes::state_of(inspection_port& port,
   return drain ? std::max(own, health::held) : own;
 }
 
-http_response inspection_routes::snapshot(inspection_port& port, const std::string& query) const {
+http_response inspection_routes::why(std::size_t first, std::size_t count, std::string_view rest) const {
+  const auto slash = rest.find('/');
+  const auto kind = parse_subject_kind(rest.substr(0, slash));
+  if (!kind || slash == std::string_view::npos || slash + 1 == rest.size())
+    return problem(
+        404, "must be /why/KIND/ID, KIND one of lease, operation, slot, address, request, registration");
+  const auto id = rest.substr(slash + 1);
+  if (id.size() > max_id_bytes) return problem(414, "the id is too long");
+  explanation answer;
+  for (std::size_t i = first; i < first + count && !answer.found; ++i) {
+    auto one = ports_[i]->why({*kind, std::string{id}});
+    if (i == first || one.found) answer = std::move(one);
+  }
+  return {answer.found ? 200U : 404U, inspect::why_json(answer)};
+}
+
+http_response inspection_routes::snapshot(std::size_t index, const std::string& query) const {
+  auto& port = *ports_[index];
   const auto limit = number_of(query, "limit", default_limit, max_limit);
   if (!limit) return problem(400, limit.error().text);
   const auto explain = number_of(query, "explain", 0, max_explained);
@@ -140,7 +145,12 @@ http_response inspection_routes::snapshot(inspection_port& port, const std::stri
     if (explained.size() >= *explain || std::chrono::steady_clock::now() > until) break;
     if (!l.reasons.empty()) explained.push_back(port.why({subject_kind::lease, to_string(l.id)}));
   }
-  inspect::snapshot_extras with{.explained = explained, .metrics = {}, .events = {}, .drain = draining()};
+  inspect::snapshot_extras with{.explained = explained,
+                                .metrics = {},
+                                .events = {},
+                                .drain = draining(),
+                                .index = index,
+                                .runtimes = ports_.size()};
   if (*metrics == 1) with.metrics = port.metrics();
   if (!query_value(query, "events").empty()) with.events = last_events(port, *events);
   return {200, inspect::snapshot_json(seen, state_of(port, with.drain), with)};
@@ -167,8 +177,8 @@ http_response inspection_routes::of_one(std::size_t first, std::size_t count, st
   const auto drain = draining();
   auto& port = ports_[first];
   if (path == "/") return {200, inspect::page(), "text/html; charset=utf-8"};
-  if (path == "/snapshot") return snapshot(*port, request.query);
-  if (path.starts_with("/why/")) return why(*port, path.substr(5));
+  if (path == "/snapshot") return snapshot(first, request.query);
+  if (path.starts_with("/why/")) return why(first, count, path.substr(5));
   if (path == "/events") return events(port, request.query);
   if (path == "/trace") return trace(*port, request.query);
   if (path == "/metrics") {
@@ -178,16 +188,14 @@ http_response inspection_routes::of_one(std::size_t first, std::size_t count, st
       all.push_back({std::to_string(i), state_of(*ports_[i], drain), ports_[i]->metrics()});
     return {200, inspect::metrics_text(all), std::string{inspect::metrics_content_type}};
   }
+  std::vector<inspect::runtime_health> all;
   auto worst = health::healthy;
-  bool fatal = false;
-  std::uint64_t exposure = 0;
   for (std::size_t i = first; i < first + count; ++i) {
-    worst = std::max(worst, state_of(*ports_[i], drain));
     const auto m = ports_[i]->metrics();
-    fatal = fatal || m.fatal;
-    exposure += m.exposure_bytes;
+    all.push_back({i, state_of(*ports_[i], drain), m.fatal, m.exposure_bytes});
+    worst = std::max(worst, all.back().state);
   }
-  return {worst == health::unproven ? 503U : 200U, inspect::health_json(worst, fatal, exposure, drain)};
+  return {worst == health::unproven ? 503U : 200U, inspect::health_json(all, drain)};
 }
 
 }  // namespace kvlease::serve

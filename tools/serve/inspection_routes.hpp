@@ -16,8 +16,8 @@ namespace kvlease::serve {
 
 /// /snapshot[?limit=N&explain=N&events=N&metrics=1], /why/KIND/ID, /events[?after=N&live=0],
 /// /metrics[?format=json], /trace[?last=N], /health and the page at /. Where there are several runtimes,
-/// /runtime/N/... is about the N-th, and all else about the first, but for /metrics and /health, which are
-/// about all of them.
+/// /runtime/N/... is about the N-th. Without it /metrics and /health are about all of them, /why about the
+/// first that knows the subject, and the rest about the first.
 class inspection_routes {
  public:
   /// At least one.
@@ -32,7 +32,9 @@ class inspection_routes {
  private:
   http_response of_one(std::size_t first, std::size_t count, std::string_view path,
                        const http_request& request) const;
-  http_response snapshot(inspection_port& port, const std::string& query) const;
+  http_response snapshot(std::size_t index, const std::string& query) const;
+  /// Of the first runtime that knows it.
+  http_response why(std::size_t first, std::size_t count, std::string_view rest) const;
   /// While the host drains, nothing is healthy yet.
   health state_of(inspection_port& port, const std::optional<inspect::drain_note>& drain) const;
   std::optional<inspect::drain_note> draining() const { return drain_ ? drain_() : std::nullopt; }
