@@ -165,7 +165,8 @@ TEST_CASE("4.5 why: what happens next is the first of all, another operation's f
   w.advance(500ms);
   CHECK(contains(of(w.why(subject_kind::operation, id_of(g.op)), held_reason::backend_access_running).next,
                  "the request's deadline"));
-  const auto& slot = of(w.why(subject_kind::slot, "2"), held_reason::backend_access_running);
+  const auto said = w.why(subject_kind::slot, "2");
+  const auto& slot = of(said, held_reason::backend_access_running);
   CHECK(contains(slot.next, "the request's deadline"));
   CHECK(contains(slot.evidence, "(proof "));
   CHECK_FALSE(
