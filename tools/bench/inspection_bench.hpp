@@ -27,7 +27,7 @@ struct inspection_options {
 
 struct inspection_report {
   spread watched, alone;  ///< operations a second
-  double ratio = 0;       ///< of the medians
+  double ratio = 0;       ///< of a round's two, next to each other; the median of all rounds
   std::size_t looks = 0;
   std::size_t rounds = 0, requests = 0;
   std::uint64_t wrong_blocks = 0;
