@@ -147,6 +147,7 @@ void apply_to_all(self_pointer self, const std::function<operation_event(operati
 
 void send(self_pointer self, const registrar_effects& effects) {
   auto& s = self->state;
+  time_registrations(s, now_of(self));
   if (effects.take_hold) tell(self, s.peers->lender, hold_parts{});
   if (effects.open)
     note(self, journal_kind::registration_started,

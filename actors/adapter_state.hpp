@@ -120,6 +120,8 @@ struct adapter_state {
   std::set<std::pair<time_point, operation_id>> decided;  ///< outcomes that are not released yet
   std::set<owner_id> owners;                              ///< of hosts, used by open operations
   std::optional<registrar> registrations;
+  /// Since when each part's registration is in its state, in the parts' order.
+  std::vector<std::pair<std::string_view, time_point>> registered_since;
   caf::typed_response_promise<done> starter;
   std::size_t queued = 0;  ///< submissions that the backend has not answered
   bool fatal = false;
@@ -138,9 +140,20 @@ inline void show_decided(const adapter_state& s) {
   }
 }
 
+/// Call it whenever the registrations may have moved.
+inline void time_registrations(adapter_state& s, time_point now) {
+  const auto views = s.registrations->views();
+  s.registered_since.resize(views.size());
+  for (std::size_t p = 0; p < views.size(); ++p)
+    if (auto& mine = s.registered_since[p]; mine.first != views[p].state) mine = {views[p].state, now};
+}
+
 inline void tell_registrations(const adapter_state& s, actor_facts& f) {
-  for (const auto& v : s.registrations->views())
-    f.registrations.push_back({v.span->name, v.id, std::string{v.state}, s.registrations->problem()});
+  const auto views = s.registrations->views();
+  for (std::size_t p = 0; p < views.size(); ++p)
+    f.registrations.push_back({views[p].span->name, views[p].id, std::string{views[p].state},
+                               s.registrations->problem(),
+                               p < s.registered_since.size() ? s.registered_since[p].second : time_point{}});
 }
 
 inline facts_answer slice(const adapter_state& s, const ask_slice& q) {

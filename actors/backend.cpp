@@ -260,6 +260,7 @@ backend_fact fact_of(const backend_state& s) {
   return {.uri = s.config.description,
           .registers = service.as_registers_pools() != nullptr,
           .polls = service.as_pollable() != nullptr,
+          .proofs = {proof_source::terminal_status},  // what every provider gives (2.4)
           .attempts = n(s.awaited.size()),
           .hits = n(s.units.hits),
           .misses = n(s.units.misses),

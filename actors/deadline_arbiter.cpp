@@ -29,7 +29,8 @@ struct arbiter_state {
   std::optional<time_point> armed;
   std::uint64_t generation = 0;
   std::uint64_t wake_ups = 0;
-  duration latest{};  ///< the most that a wake-up came behind its deadline
+  duration latest{};           ///< the most that a wake-up came behind its deadline
+  operation_id registrations;  ///< the pseudo operation that stands for them; none: not tracked yet
   bool adapter_down = false;
   bool closed = false;  ///< admission, for good
   observer seen;
@@ -219,6 +220,7 @@ owner_fact fact_of(const arbiter_state& s, const retirement::owner_view& v) {
 std::shared_ptr<actor_facts> latches(const arbiter_state& s) {
   auto f = std::make_shared<actor_facts>(actor_facts{.from = actor_kind::deadline_arbiter});
   f->fatal = s.core->clocks().fatal();
+  if (const auto first = s.core->clocks().first_grace()) f->first_grace = fact_of(s, *first);
   f->stopping = s.closed;
   f->total = s.core->clocks().tracked();
   return f;
@@ -236,6 +238,8 @@ facts_answer about(const arbiter_state& s, const about_question& q) {
   for (const auto op : q.operations)
     if (const auto owner = s.core->owner_of(op))
       if (const auto v = s.core->clocks().view(*owner)) f->owners.push_back(fact_of(s, *v));
+  if (const auto owner = q.registrations || q.slot ? s.core->owner_of(s.registrations) : std::nullopt)
+    if (const auto v = s.core->clocks().view(*owner)) f->owners.push_back(fact_of(s, *v));
   return {std::move(f)};
 }
 
@@ -291,6 +295,7 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         act(self, [&](arbitration& core, time_point now) {
           const auto tracked = core.track(now, t.registrations, t.timeout);
           if (tracked) {
+            self->state.registrations = t.registrations;
             note(self, journal_kind::registrations_tracked,
                  {.operation = t.registrations,
                   .other = tracked->value,

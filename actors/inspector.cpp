@@ -248,6 +248,7 @@ void gather_rest(self_pointer self, const about_question& first, const facts_pro
   q->operations.assign(operations.begin(), operations.end());
   q->leases.assign(leases.begin(), leases.end());
   q->registrations = first.registrations;
+  q->slot = first.slot;
   kinds whom{actor_kind::deadline_arbiter, actor_kind::proof_collector, actor_kind::backend,
              actor_kind::cuda};
   for (const auto kind : {actor_kind::adapter, actor_kind::lender})
@@ -267,6 +268,18 @@ void gather_rest(self_pointer self, const about_question& first, const facts_pro
       });
 }
 
+/// What a question names, and its operations; then the rest.
+void gather_named(self_pointer self, const about_question& first, const facts_promise& promise) {
+  kinds whom{actor_kind::adapter, actor_kind::lender, actor_kind::supervisor};
+  if (first.request) whom.insert(actor_kind::manager);
+  ask_round<ask_about>(
+      self, whom, self->state.config.round_within, ask_about{std::make_shared<const about_question>(first)},
+      [](const actor_facts&) -> std::optional<ask_about> { return std::nullopt; },
+      [self, first, promise](std::map<actor_kind, answer>& got) {
+        gather_rest(self, first, promise, std::move(got));
+      });
+}
+
 void gather_some(self_pointer self, const gather_about& g) {
   const auto& s = self->state;
   const auto parts = s.config.watch == nullptr ? std::vector<part>{} : s.config.watch->parts();
@@ -275,13 +288,16 @@ void gather_some(self_pointer self, const gather_about& g) {
     std::map<actor_kind, answer> nobody;
     return g.answer->set_value(gathered(self, nobody));
   }
-  kinds whom{actor_kind::adapter, actor_kind::lender, actor_kind::supervisor};
-  if (first->request) whom.insert(actor_kind::manager);
+  if (!first->slot) return gather_named(self, *first, g.answer);
+  // Only the lender knows whose slot it is.
   ask_round<ask_about>(
-      self, whom, s.config.round_within, ask_about{std::make_shared<const about_question>(*first)},
+      self, {actor_kind::lender}, s.config.round_within,
+      ask_about{std::make_shared<const about_question>(*first)},
       [](const actor_facts&) -> std::optional<ask_about> { return std::nullopt; },
-      [self, q = *first, promise = g.answer](std::map<actor_kind, answer>& got) {
-        gather_rest(self, q, promise, std::move(got));
+      [self, q = *first, promise = g.answer](std::map<actor_kind, answer>& got) mutable {
+        for (const auto& f : got[actor_kind::lender].facts)
+          if (f->slot && f->slot->lease) q.leases = {f->slot->lease};
+        gather_named(self, q, promise);
       });
 }
 

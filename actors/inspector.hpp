@@ -14,8 +14,9 @@ namespace kvlease {
 
 struct inspector_config {
   std::chrono::nanoseconds answer_within = std::chrono::milliseconds{100};  ///< of a snapshot, in all
-  std::chrono::nanoseconds round_within = std::chrono::milliseconds{50};    ///< `why` asks two rounds
-  std::size_t slice = 256;  ///< things in an answer, so that each takes well under a millisecond
+  std::chrono::nanoseconds round_within =
+      std::chrono::milliseconds{50};  ///< `why` asks two rounds, of a slot three
+  std::size_t slice = 256;            ///< things in an answer, so that each takes well under a millisecond
   std::shared_ptr<observation> watch = {};
 };
 

@@ -89,7 +89,7 @@ struct effect_sender {
     for (const auto& run : e.slots) total += static_cast<std::uint64_t>(run.slots.count);
     note(self, journal_kind::lease_granted, {.lease = e.lease, .value = total});
     note_runs(self, journal_kind::slots_lent, e.lease, e.slots);
-    s().shown->lent(e.lease, e.slots);
+    s().shown->lent(e.lease, e.slots, now_of(self));
     for_slots(e.slots, [&](std::size_t p, std::int64_t slot) {
       if (!mutated(actor_mutation::granted_slot_unchecked)) s().paint->check(p, slot);
       const bool writable = e.way == direction::fetch || mutated(actor_mutation::publish_may_write);
@@ -99,11 +99,11 @@ struct effect_sender {
   }
   void operator()(const lend_effect::quarantined& e) const {
     note_runs(self, journal_kind::slots_quarantined, e.lease, e.slots);
-    s().shown->quarantined(e.lease, e.slots);
+    s().shown->quarantined(e.lease, e.slots, now_of(self));
   }
   void operator()(const lend_effect::freed& e) const {
     note_runs(self, journal_kind::slots_freed, e.lease, e.slots);
-    s().shown->freed(e.slots);
+    s().shown->freed(e.slots, now_of(self));
     for_slots(e.slots, [&](std::size_t p, std::int64_t slot) {
       if (!mutated(actor_mutation::freed_slot_keeps_right)) s().config.touches->revoke(p, slot);
       if (!mutated(actor_mutation::freed_slot_unpainted)) s().paint->paint(p, slot);

@@ -27,14 +27,16 @@ class lender_shown {
     leases_.emplace(lease, entry{.way = way, .request = request, .opened = now, .changed = now});
     by_request_.emplace(request, lease);
   }
-  void lent(lease_id lease, const std::vector<part_run>& runs) {
-    slots_.set(runs, slot_state::lent, lease);
+  void lent(lease_id lease, const std::vector<part_run>& runs, time_point now) {
+    slots_.set(runs, slot_state::lent, lease, now);
     if (const auto it = leases_.find(lease); it != leases_.end())
       for (const auto& run : runs) it->second.nbytes += run.slots.count * parts_.at(run.part).slot_bytes;
   }
-  void freed(const std::vector<part_run>& runs) { slots_.set(runs, slot_state::free, {}); }
-  void quarantined(lease_id lease, const std::vector<part_run>& runs) {
-    slots_.set(runs, slot_state::quarantined, lease);
+  void freed(const std::vector<part_run>& runs, time_point now) {
+    slots_.set(runs, slot_state::free, {}, now);
+  }
+  void quarantined(lease_id lease, const std::vector<part_run>& runs, time_point now) {
+    slots_.set(runs, slot_state::quarantined, lease, now);
   }
   std::pair<direction, request_id> of(lease_id lease) const {
     const auto it = leases_.find(lease);
@@ -59,7 +61,7 @@ class lender_shown {
     if (view->phase != e.phase) e.changed = now;
     e.phase = view->phase;
     if (view->awaiting_proof && !std::exchange(e.awaiting, true) && view->phase != lease_phase::unproven)
-      slots_.set(core.runs(lease), slot_state::awaiting_proof, lease);
+      slots_.set(core.runs(lease), slot_state::awaiting_proof, lease, now);
     recount(e, gauge_of(view->phase));
   }
   void show_pools() const {
@@ -107,7 +109,7 @@ class lender_shown {
     std::set<lease_id> wanted{q.leases.begin(), q.leases.end()};
     if (q.slot)
       if (const auto* c = slots_.at(q.slot->first, q.slot->second)) {
-        f->slot = slot_fact{static_cast<char>(c->state), c->lease};
+        f->slot = slot_fact{static_cast<char>(c->state), c->lease, c->since};
         if (c->lease) wanted.insert(c->lease);
       }
     if (q.request) {

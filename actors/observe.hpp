@@ -2,6 +2,7 @@
 // state has a member `observer seen`, and its type is metered<Handle, State>.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -20,10 +21,11 @@ class metered : public caf::stateful_actor<State, typename Handle::base> {
   using super::super;
 
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* by) override {
-    meter->arrive(this->home_system().clock().now());
+    if (metering.load(std::memory_order_relaxed)) meter->arrive(this->home_system().clock().now());
     super::enqueue(std::move(what), by);
   }
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
+    if (!metering.load(std::memory_order_relaxed)) return super::consume(what);
     const auto began = this->home_system().clock().now();
     const auto mine = meter;  // outlives the state, and may outlive this actor
     mine->begin(began);
@@ -33,6 +35,7 @@ class metered : public caf::stateful_actor<State, typename Handle::base> {
   }
 
   const std::shared_ptr<actor_meter> meter = std::make_shared<actor_meter>();
+  std::atomic<bool> metering{true};  ///< false where nobody watches
 };
 
 template <class Handle, class State>
@@ -48,6 +51,7 @@ struct observer {
   template <class Self>
   void open(Self* self, std::shared_ptr<observation> what, actor_kind kind) {
     from = kind;
+    self->metering = what != nullptr;
     if (what == nullptr) return;
     of = std::move(what);
     log = of->log().get();

@@ -100,7 +100,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   made.roots = roots;
   made.parts = *parts;
   made.watch = std::make_shared<observation>(s.log, *parts);
-  const auto& watch = made.watch;
+  const auto watch = s.metered ? made.watch : nullptr;  // else it is asked, but nobody writes there
   made.touches = std::make_shared<touch_table>(*parts);
   made.paint_exposure = std::make_shared<std::atomic<std::uint64_t>>(0);
   try {
@@ -134,7 +134,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   w->cuda = spawn_cuda(system,
                        {.device = s.device, .spin = s.cuda_spin, .keep_awake = s.keep_awake, .watch = watch});
   w->supervisor = spawn_supervisor(system, {.roots = roots, .contain = s.contain, .watch = watch});
-  w->inspector = spawn_inspector(system, {.watch = watch});
+  w->inspector = spawn_inspector(system, {.watch = made.watch});
   const wired hello{w};
   const auto greet = [&hello](const auto&... actors) { (caf::anon_send(actors, hello), ...); };
   greet(w->manager, w->lender, w->adapter, w->backend, w->proof_collector, w->deadline_arbiter, w->cuda,

@@ -42,6 +42,7 @@ struct runtime_setup {
   std::size_t max_waiting_leases = 1024;
   std::size_t max_queued_submissions = 1024;
   std::shared_ptr<journal> log = nullptr;  ///< of every transition; null: none
+  bool metered = true;                     ///< actors keep meters and gauges
 };
 
 /// What a runtime consists of. The handles are dropped before the actor system goes (caf.md, rule 1).

@@ -103,7 +103,7 @@ std::vector<pool_line> pools_of(const known_facts& k, const observation& seen) {
 
 provider_line line_of(const backend_fact& b) {
   provider_line l{.uri = b.uri, .proofs = {}, .units = {}};
-  l.proofs.emplace_back(to_string(proof_source::terminal_status));  // the one that there is by now
+  for (const auto p : b.proofs) l.proofs.emplace_back(to_string(p));
   l.attempts = b.attempts;
   l.units = {{"hit", b.hits}, {"miss", b.misses}, {"failed", b.failures}};
   return l;
@@ -125,7 +125,8 @@ inspection_snapshot assemble(const gathered_facts& told, const observation& seen
   s.operations_total = std::max(k.operations_total, k.operations.size());
   s.leases_total = std::max(k.leases_total, k.leases.size());
   s.pools = pools_of(k, seen);
-  for (const auto& r : k.registrations) s.registrations.push_back({r.part, r.state, r.reason, {}});
+  for (const auto& r : k.registrations)
+    s.registrations.push_back({r.part, r.state, r.reason, between(r.since, k.now)});
   for (std::size_t i = 0; i < most(k.owners); ++i) {
     const auto& o = *k.owners[i];
     s.owners.push_back({to_string(o.id), o.request, o.way, static_cast<std::int64_t>(o.claims),

@@ -146,6 +146,11 @@ class explainer {
     fact("bytes", std::to_string(in.slot_bytes));
     if (!k_.slot) return void(e_.state = "not known");
     e_.found = true;
+    if (k_.slot->since)
+      fact("since_seconds",
+           fmt::format("{:.6f}", std::chrono::duration<double>(k_.now - *k_.slot->since).count()));
+    else
+      fact("since", "the start of the runtime: it was never lent");
     const auto lease = k_.slot->lease;
     switch (k_.slot->state) {
       case 'L':
@@ -217,8 +222,12 @@ void explain_past(explanation& of, const std::vector<journal_record>& records, t
     return since(start + std::chrono::nanoseconds{r.at}, now);
   };
   std::uint64_t operation = by_lease ? 0 : *id;
+  std::string proof;  ///< that released it
   for (const auto& r : records) {
     if (by_lease && r.lease == *id && r.operation != 0) operation = r.operation;
+    if (r.kind == journal_kind::access_ended && operation != 0 && r.operation == operation)
+      proof = r.other == 0 ? "none needed: nothing was submitted"
+                           : std::string{to_string(static_cast<proof_source>(r.detail))};
     if (r.kind == journal_kind::outcome_committed && operation != 0 && r.operation == operation) {
       of.outcome = to_string(static_cast<outcome_detail>(r.detail));
       of.outcome_age = age(r);
@@ -234,6 +243,7 @@ void explain_past(explanation& of, const std::vector<journal_record>& records, t
                                                           : "failed";
     of.facts.emplace_back(of.state + "_seconds_ago",
                           fmt::format("{:.6f}", std::chrono::duration<double>(age(r)).count()));
+    if (of.state == "released" && !proof.empty()) of.facts.emplace_back("proof", proof);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "src/facts.hpp"
 
+#include "src/include/kvlease/inspection.hpp"
+
 namespace kvlease {
 
 outcome_fact fact_of(const outcome& o) {
@@ -22,6 +24,11 @@ std::string text_of(const outcome_fact& o) {
       return "cancelled(peer)";
   }
   return {};
+}
+
+std::string subject_of(const fatal_record& f) {
+  if (f.request) return std::string{to_string(f.way)} + " of request " + to_string(f.request);
+  return f.owner ? "the registrations" : "the runtime";
 }
 
 }  // namespace kvlease

@@ -93,7 +93,8 @@ struct proof_fact {
 struct backend_fact {
   std::string uri;
   bool registers = false, polls = false;
-  std::int64_t attempts = 0;  ///< without an outcome
+  std::vector<proof_source> proofs;  ///< that the provider can give
+  std::int64_t attempts = 0;         ///< without an outcome
   std::int64_t hits = 0, misses = 0, failures = 0;
   bool calling = false;  ///< a worker may be in the call of the operation asked about
   std::optional<time_point> queued_since;
@@ -112,11 +113,13 @@ struct registration_fact {
   registration_id id;  ///< none: never tried
   std::string state;   ///< "none", "registering", "registered", "closing"
   std::string reason;
+  time_point since;  ///< when that state began
 };
 
 struct slot_fact {
   char state = '.';
   lease_id lease;
+  std::optional<time_point> since;  ///< when that state began; none: it is as it was at the start
 };
 
 struct request_fact {
@@ -140,8 +143,9 @@ struct actor_facts {
   std::optional<slot_fact> slot;
   std::optional<request_fact> request;
   std::optional<fatal_record> fatal;
-  bool stopping = false;  ///< admission is closed for good
-  std::size_t total = 0;  ///< operations, leases or owners, in this slice or not
+  std::optional<owner_fact> first_grace;  ///< the arbiter's: whose grace ends first, of all owners
+  bool stopping = false;                  ///< admission is closed for good
+  std::size_t total = 0;                  ///< operations, leases or owners, in this slice or not
   std::vector<actor_kind> down;
 };
 

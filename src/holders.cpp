@@ -17,26 +17,39 @@ std::string provider_of(const known_facts& k) {
   return k.backend ? "provider " + k.backend->uri : "the provider";
 }
 
-/// What the clocks will do if no evidence comes.
+std::string name_of(const owner_fact& o) {
+  if (o.registrations) return "the registrations";
+  return o.operation ? "operation " + to_string(o.operation) : "owner " + to_string(o.id);
+}
+
+/// What the clocks will do if no evidence comes: the first of all that can befall this memory. Fatal expiry
+/// of any owner ends every release (4.5), so another's grace counts like its own.
 void add_next(const known_facts& k, const owner_fact* owner, holder& h) {
   if (k.fatal) {
     h.next = "nothing: the runtime is fatal, its memory stays mapped until the process ends";
     return;
   }
-  if (owner == nullptr) {
-    if (h.next.empty()) h.next = "it is released as soon as the evidence is there; no clock runs";
-    return;
+  std::optional<time_point> due;
+  const auto consider = [&](const std::optional<time_point>& at, std::string what) {
+    if (!at || (due && *due <= *at)) return;
+    due = at;
+    h.next = std::move(what);
+  };
+  if (owner != nullptr) {
+    consider(owner->fatal_at, "fatal expiry of the grace");
+    if (!owner->drain_started)
+      consider(owner->deadline,
+               "the request's deadline: the outcome is failed(transfer timeout) unless there is one, and the "
+               "grace begins");
   }
-  if (owner->fatal_at) {
-    h.next = "fatal expiry of the grace";
-    h.next_in = between(k.now, *owner->fatal_at);
-  } else if (owner->deadline && !owner->drain_started) {
-    h.next =
-        "the request's deadline: the outcome is failed(transfer timeout) unless there is one, and the "
-        "grace begins";
-    h.next_in = between(k.now, *owner->deadline);
-  } else {
+  if (const auto& first = k.first_grace; first && (owner == nullptr || first->id != owner->id))
+    consider(first->fatal_at, fmt::format("the runtime's fatal expiry, by the grace of {} ({}),",
+                                          name_of(*first), first->reason));
+  if (due) {
+    h.next_in = between(k.now, *due);
+  } else if (h.next.empty()) {
     h.next = "it is released as soon as the evidence is there";
+    if (owner == nullptr) h.next += "; no clock runs";
   }
 }
 
@@ -150,6 +163,7 @@ holder one(const known_facts& k, held_reason reason, const operation_fact* o, co
       h.from = "host";
       h.age = between(l->changed, k.now);
       h.next = "nothing by itself: the lease is its holder's";
+      add_next(k, nullptr, h);
       break;
     case held_reason::backend_access_running:
       running(k, *o, h);
@@ -205,12 +219,15 @@ std::vector<holder> holders_of(const known_facts& k, const registration_fact& r)
            .next = {}};
   h.evidence = "close of registration " + to_string(r.id);
   if (!r.reason.empty()) h.last_evidence = r.reason;
-  if (k.fatal)
-    h.next = "nothing: the runtime is fatal, and tears nothing down";
-  else if (k.stopping)
-    h.next = "it is closed once no operation is open";
-  else
-    h.next = "nothing until the runtime stops: then it is closed, after the last operation";
+  h.age = between(r.since, k.now);
+  h.next = k.stopping ? "it is closed once no operation is open"
+                      : "nothing until the runtime stops: then it is closed, after the last operation";
+  const auto* mine = [&]() -> const owner_fact* {
+    for (const auto* o : k.owners)
+      if (o->registrations) return o;
+    return nullptr;
+  }();
+  add_next(k, mine, h);
   std::vector<holder> holders{std::move(h)};
   if (k.stopping) {
     holders.push_back({.reason = held_reason::shutdown_drain,
@@ -219,9 +236,8 @@ std::vector<holder> holders_of(const known_facts& k, const registration_fact& r)
                        .from = "adapter",
                        .last_evidence = {},
                        .next = {}});
-    for (const auto* o : k.owners)
-      if (o->registrations) add_next(k, o, holders.back());
-    if (holders.back().next.empty()) add_next(k, nullptr, holders.back());
+    if (mine != nullptr && mine->drain_started) holders.back().age = between(*mine->drain_started, k.now);
+    add_next(k, mine, holders.back());
   }
   return holders;
 }

@@ -35,6 +35,7 @@ known_facts::known_facts(const gathered_facts& g) : now{g.now} {
       if (f->slot) slot = f->slot;
       if (f->request) request = f->request;
       if (f->fatal) fatal = f->fatal;
+      if (a.from == actor_kind::deadline_arbiter) first_grace = f->first_grace;
       if (a.from == actor_kind::supervisor || a.from == actor_kind::deadline_arbiter) stopping |= f->stopping;
       if (a.from == actor_kind::adapter) operations_total = std::max(operations_total, f->total);
       if (a.from == actor_kind::lender) leases_total = std::max(leases_total, f->total);

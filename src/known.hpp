@@ -30,6 +30,7 @@ struct known_facts {
   std::optional<slot_fact> slot;
   std::optional<request_fact> request;
   std::optional<fatal_record> fatal;
+  std::optional<owner_fact> first_grace;
   bool stopping = false;
   std::size_t operations_total = 0, leases_total = 0;
 

@@ -110,6 +110,9 @@ health observation::state(time_point now, std::chrono::nanoseconds budget) const
   if (oldest != 0 && age > budget.count()) return health::unproven;
   const bool lost = std::ranges::any_of(g.pools, [](const auto& p) { return p.quarantined > 0; });
   if (lost || g.held > 0 || g.backend_unproven > 0 || g.down != 0) return health::held;
+  // Going, and something is there still: it waits for evidence.
+  const bool something = g.ready > 0 || g.copying > 0 || g.reading > 0 || g.registered > 0;
+  if (g.draining && something) return health::held;
   return health::healthy;
 }
 

@@ -52,7 +52,17 @@ std::optional<time_point> retirement::boundary(const owner_state& o) const {
   return next;
 }
 
+std::optional<time_point> retirement::end_of_grace(const owner_state& o) {
+  if (!o.drain_started || o.claims.empty()) return std::nullopt;
+  return later(*o.drain_started, o.timeout.value());
+}
+
 void retirement::rearm(owner_id id, owner_state& o) {
+  if (const auto grace = end_of_grace(o); grace != o.grace) {
+    if (o.grace) graces_.erase({*o.grace, id});
+    if (grace) graces_.insert({*grace, id});
+    o.grace = grace;
+  }
   const auto next = boundary(o);
   if (next == o.armed) return;
   if (o.armed) deadlines_.erase({*o.armed, id});
@@ -177,6 +187,7 @@ bool retirement::close(time_point now, owner_id owner) {
   if (o == nullptr) return true;  // closed before: an owner leaves the table in no other way
   if (!o->claims.empty()) return false;
   if (o->armed) deadlines_.erase({*o->armed, owner});
+  if (o->grace) graces_.erase({*o->grace, owner});
   owners_.erase(owner);
   return true;
 }
@@ -197,8 +208,10 @@ result<void> retirement::stop(time_point now) {
     std::string text = fmt::format("stop refused: {} retained owners", owners_.size());
     if (fatal_) text += ", fatal: " + fatal_->reason;
     for (const auto& o : owners())
-      text += fmt::format("; owner {} ({} of request {}, {} claims{})", to_string(o.owner), to_string(o.way),
-                          to_string(o.request), o.claims, o.reason.empty() ? "" : ", " + o.reason);
+      text += fmt::format("; owner {} ({}, {} claims{})", to_string(o.owner),
+                          o.request ? fmt::format("{} of request {}", to_string(o.way), to_string(o.request))
+                                    : "the registrations",
+                          o.claims, o.reason.empty() ? "" : ", " + o.reason);
     return fail(errc::state, std::move(text));
   }
   closed_ = stopped_ = true;
@@ -213,9 +226,13 @@ std::optional<time_point> retirement::next_deadline() const {
 }
 
 retirement::owner_view retirement::view_of(owner_id owner, const owner_state& o) const {
-  std::optional<time_point> fatal_at;
-  if (o.drain_started && !o.claims.empty()) fatal_at = later(*o.drain_started, o.timeout.value());
-  return {owner, o.request, o.way, o.request_deadline, o.drain_started, fatal_at, o.reason, o.claims.size()};
+  return {owner,           o.request,       o.way,    o.request_deadline,
+          o.drain_started, end_of_grace(o), o.reason, o.claims.size()};
+}
+
+std::optional<retirement::owner_view> retirement::first_grace() const {
+  if (graces_.empty() || fatal_) return std::nullopt;
+  return view(graces_.begin()->second);
 }
 
 std::optional<retirement::owner_view> retirement::view(owner_id owner) const {

@@ -72,6 +72,9 @@ class retirement {
   std::vector<owner_view> owners() const;
   /// At most `most` owners behind `after`, by id.
   std::vector<owner_view> owners(owner_id after, std::size_t most) const;
+  /// The one whose grace ends first, of those that drain: fatal expiry is due then, for all. Empty: none
+  /// drains with a claim, or fatal has been latched.
+  std::optional<owner_view> first_grace() const;
   std::size_t tracked() const noexcept { return owners_.size(); }
 
  private:
@@ -86,6 +89,7 @@ class retirement {
     bool pieces_complete = false;
     bool request_expired = false;
     std::optional<time_point> armed;  ///< this owner's entry in deadlines_
+    std::optional<time_point> grace;  ///< and in graces_
   };
 
   owner_state* find(owner_id owner);
@@ -93,12 +97,14 @@ class retirement {
   /// The next boundary of `o`, or none (scenarios 3.2).
   std::optional<time_point> boundary(const owner_state& o) const;
   void rearm(owner_id id, owner_state& o);
+  static std::optional<time_point> end_of_grace(const owner_state& o);
   void check(time_point now, owner_id id, owner_state& o);
   void start_drain(time_point at, owner_id id, owner_state& o, const std::string& reason);
 
   id_source<owner_id> owners_drawn_;
   std::map<owner_id, owner_state> owners_;  ///< in order, so that slices of it can be shown
   std::set<std::pair<time_point, owner_id>> deadlines_;
+  std::set<std::pair<time_point, owner_id>> graces_;  ///< ends of graces alone, to be shown
   std::optional<fatal_record> fatal_;
   std::vector<retirement_event> events_;
   bool closed_ = false;

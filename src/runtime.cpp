@@ -109,8 +109,8 @@ struct system_config : caf::actor_system_config {
 };
 
 void report_fatal(const fatal_record& f) {
-  std::fprintf(stderr, "kvlease: fatal: %s of request %s: %s; its memory stays mapped\n",
-               std::string{to_string(f.way)}.c_str(), to_string(f.request).c_str(), f.reason.c_str());
+  std::fprintf(stderr, "kvlease: fatal: %s: %s; its memory stays mapped\n", subject_of(f).c_str(),
+               f.reason.c_str());
 }
 
 }  // namespace
@@ -313,6 +313,7 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
     }
     b->on_file = *std::move(file);
   }
+  setup.metered = options.meters;
   setup.paint = options.paint_slots ? paint_mode::full : paint_mode::off;
   setup.max_operations = options.max_operations;
   setup.max_waiting_leases = options.max_waiting_leases;

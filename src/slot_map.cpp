@@ -26,13 +26,13 @@ std::int64_t& slot_map::count(std::size_t part, slot_state s) {
   return c.free;
 }
 
-void slot_map::set(const std::vector<part_run>& runs, slot_state to, lease_id lease) {
+void slot_map::set(const std::vector<part_run>& runs, slot_state to, lease_id lease, time_point now) {
   for (const auto& run : runs)
     for (auto slot = run.slots.start; slot < run.slots.end(); ++slot) {
       auto& c = cells_.at(run.part).at(static_cast<std::size_t>(slot));
       --count(run.part, c.state);
       ++count(run.part, to);
-      c = {to, lease};
+      c = {to, lease, now};
     }
 }
 

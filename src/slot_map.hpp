@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "messages/ids.hpp"
+#include "messages/retirement.hpp"
 #include "src/lending.hpp"
 
 namespace kvlease {
@@ -20,13 +22,14 @@ class slot_map {
   struct cell {
     slot_state state = slot_state::free;
     lease_id lease;
+    std::optional<time_point> since;  ///< when it came into this state; none: it never left it
   };
   struct counts {
     std::int64_t free = 0, lent = 0, awaiting_proof = 0, quarantined = 0;
   };
   explicit slot_map(const std::vector<part>& parts);
 
-  void set(const std::vector<part_run>& runs, slot_state to, lease_id lease);
+  void set(const std::vector<part_run>& runs, slot_state to, lease_id lease, time_point now);
   /// Null for a slot that there is not.
   const cell* at(std::size_t part, std::int64_t slot) const;
   const counts& of(std::size_t part) const { return counts_.at(part); }

@@ -1,83 +1,13 @@
 #!/usr/bin/python3
 """`kvlease serve` and `kvlease inspect` as a user has them, two processes: tests/inspect_serve.py KVLEASE
 
-Requests and their counts; each way in which the service ends; and `why` on the oldest held lease for each reason
-of the closed list. Prints NOT RUN for what this build can't show yet."""
-import http.client, json, os, re, signal, socket, stat, subprocess, sys, tempfile, threading, time
+Requests and their counts; each way in which the service ends, and what it reports of each runtime; what `health` says
+and with which status. `why` has a test of its own (inspect_why.py)."""
+import os, re, signal, stat, subprocess, sys, time
+
+from serving import Service, until
 
 kvlease = os.path.abspath(sys.argv[1])
-directory = tempfile.TemporaryDirectory()
-path = directory.name + "/s"
-
-
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(path)
-
-
-def ask(method, target, body=None, timeout=30):
-    c = Unix("localhost", timeout=timeout)
-    c.request(method, target, body=None if body is None else json.dumps(body))
-    r = c.getresponse()
-    text = r.read()
-    return r.status, json.loads(text) if text.startswith(b"{") else text.decode()
-
-
-def request(**body):
-    return ask("POST", "/request", body)
-
-
-def in_background(**body):
-    def run():
-        try:
-            request(**body)
-        except OSError:
-            pass  # the service ends meanwhile
-        except http.client.HTTPException:
-            pass
-    t = threading.Thread(target=run, daemon=True)
-    t.start()
-    return t
-
-
-def until(what, ready, within=10):
-    end = time.monotonic() + within
-    while time.monotonic() < end:
-        value = ready()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"not within {within} s: {what}")
-
-
-class Serve:
-    def __init__(self, *options):
-        self.process = subprocess.Popen([kvlease, "serve", "--socket", path, *options], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
-        self.line = self.process.stdout.readline()
-        assert "one runtime" in self.line or "runtimes" in self.line, self.line + self.process.stderr.read()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
-    def ends(self, status, within=20):
-        out, err = self.process.communicate(timeout=within)
-        assert self.process.returncode == status, f"status {self.process.returncode}, not {status}: {err}"
-        return err
-
-    def tell(self, which):
-        self.process.send_signal(which)
-
-
-def inspect(*args):
-    return subprocess.run([kvlease, "inspect", "--socket", path, *args], capture_output=True, text=True, timeout=30)
 
 
 def tokens(n=1000, first=0):
@@ -86,135 +16,101 @@ def tokens(n=1000, first=0):
 
 # ---- requests
 
-with Serve("--instances", "2") as s:
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    status, first = request(tokens=tokens(), instance=0)
+with Service(kvlease, "--instances", "2") as s:
+    assert stat.S_IMODE(os.stat(s.path).st_mode) == 0o600
+    status, first = s.request(tokens=tokens(), instance=0)
     assert status == 200 and first["blocks"] == {"prompt": 15, "hit": 0, "fetched": 0, "published": 15, "wrong": 0}
-    _, second = request(tokens=tokens(), instance=1)
+    _, second = s.request(tokens=tokens(), instance=1)
     assert second["blocks"] == {"prompt": 15, "hit": 0, "fetched": 15, "published": 0, "wrong": 0}, second
-    _, third = request(tokens=tokens(), instance=1)
+    _, third = s.request(tokens=tokens(), instance=1)
     assert third["blocks"]["hit"] == 15
-    assert request(tokens=[])[0] == request(tokens=[-1])[0] == request()[0] == 400
-    assert inspect("health").returncode == 0
-    assert subprocess.run([kvlease, "serve", "--socket", path], capture_output=True).returncode == 3
-    assert subprocess.run([kvlease, "serve", "--socket", path + "2", "--tcp", "0.0.0.0:0"],
+    assert s.request(tokens=[])[0] == s.request(tokens=[-1])[0] == s.request()[0] == 400
+    # What released it is told afterwards, too.
+    operation = second["operations"][0]["id"]
+    past = s.inspect("--runtime", "1", "why", "operation", operation)
+    assert past.returncode == 0 and re.search(r"proof +terminal_status", past.stdout), past
+    assert re.search(r"outcome +delivered, ", past.stdout) and re.search(r"held by +nothing", past.stdout), past
+    assert subprocess.run([kvlease, "serve", "--socket", s.path], capture_output=True).returncode == 3
+    assert subprocess.run([kvlease, "serve", "--socket", s.path + "2", "--tcp", "0.0.0.0:0"],
                           capture_output=True).returncode == 2
-    load = [in_background(tokens=tokens(1000, i % 10 * 5000)) for i in range(60)]
+    load = [s.in_background(tokens=tokens(1000, i % 10 * 5000)) for i in range(60)]
     s.tell(signal.SIGTERM)
-    assert "drained: 0 retained, 0 wrong blocks, 0 exposure bytes" in s.ends(0)
-    assert not os.path.exists(path)
-    assert inspect("health").returncode == 3
+    err = s.ends(0)
+    for n in range(2):
+        assert re.search(rf"runtime {n} drained in \d+\.\d s: 0 retained, 0 wrong blocks, 0 exposure bytes", err), err
+    assert not os.path.exists(s.path)
+    assert s.inspect("health").returncode == 3
     for t in load:
         t.join(30)
 
 # ---- the ends
 
-with Serve("--faults", "hang=1", "--timeout", "300ms") as s:
-    in_background(tokens=tokens())
-    assert "ending with status 70" in s.ends(70)
-with Serve("--faults", "hang=1", "--timeout", "300ms", "--stay") as s:
-    in_background(tokens=tokens())
-    until("health turns", lambda: ask("GET", "/health")[0] == 503)
-    assert inspect("health").returncode == 2
-    s.tell(signal.SIGTERM)
-    assert "retained: " in s.ends(1)
-with Serve("--faults", "hang=1", "--timeout", "60s", "--drain", "60s") as s:
-    in_background(tokens=tokens())
-    time.sleep(0.3)
+with Service(kvlease, "--faults", "hang=1", "--timeout", "300ms") as s:
+    s.in_background(tokens=tokens())
+    err = s.ends(70)
+    assert re.search(r"fatal: runtime 0: fetch of request \d+\.\d+: transfer timeout; .*ending with status 70", err), err
+with Service(kvlease, "--faults", "hang=1", "--timeout", "60s", "--drain", "60s") as s:
+    s.in_background(tokens=tokens())
+    until("an operation is open", lambda: s.json("ls", "operations").get("operations"))
     s.tell(signal.SIGINT)
-    time.sleep(0.3)
+    until("it drains", lambda: s.json("health").get("drain"))
     began = time.monotonic()
     s.tell(signal.SIGINT)
     assert "not proven free" in s.ends(130)
-    assert time.monotonic() - began < 2
-with Serve("--faults", "late=0.3,fail=0.1,partial=0.1,stubborn=0.1,reject=0.1,unproven=0.05", "--timeout", "2s",
-           "--local-reuse", "off", "--instances", "2") as s:
-    for t in [in_background(tokens=tokens(1000, i % 10 * 5000)) for i in range(100)]:
+    assert time.monotonic() - began < 10
+with Service(kvlease, "--faults", "late=0.3,fail=0.1,partial=0.1,stubborn=0.1,reject=0.1,unproven=0.05", "--timeout",
+             "10s", "--local-reuse", "off", "--instances", "2") as s:
+    for t in [s.in_background(tokens=tokens(1000, i % 10 * 5000)) for i in range(100)]:
         t.join(60)
     s.tell(signal.SIGTERM)
-    assert "0 retained, 0 wrong blocks, 0 exposure bytes" in s.ends(0)
+    err = s.ends(0)
+    assert len(re.findall(r"drained in .*: 0 retained, 0 wrong blocks, 0 exposure bytes; faults struck: .*late", err)) == 2
+# Two that wait for evidence do not wait one after the other.
+with Service(kvlease, "--faults", "hang=1", "--timeout", "60s", "--drain", "2s", "--instances", "2") as s:
+    for n in range(2):
+        s.in_background(tokens=tokens(), instance=n)
+    until("both are held", lambda: len({n for n, _ in s.held_leases(2)}) == 2)
+    s.tell(signal.SIGTERM)
+    err = s.ends(1)
+    for n in range(2):
+        took = re.search(rf"runtime {n} not drained in (\d+\.\d) s: [1-9]\d* retained", err)
+        assert took and float(took.group(1)) < 3.5, err
 print("requests and ends: passed")
 
-# ---- why, reason by reason
+# ---- health: the four statuses
 
 
-def oldest_held():
-    snapshot = json.loads(inspect("ls", "leases", "--json").stdout or "{}")
-    return next((l["id"] for l in snapshot.get("leases", []) if l["reasons"]), None)
+def health(s, status, within=30):
+    said = until(f"health is {status}", lambda: next((h for h in [s.inspect("health")] if h.returncode == status), None),
+                 within)
+    assert ("healthy", "held", "unproven")[status] in said.stdout.splitlines()[0], said.stdout
+    answer, code = s.json("health"), s.ask("GET", "/health")
+    assert answer["status"] == code[1]["status"] == status, (answer, code)
+    assert code[0] == (503 if status == 2 else 200)
+    assert f'kvlease_health{{runtime="0"}} {status}' in s.inspect("metrics").stdout
+    return said.stdout
 
 
-def why(reason, evidence, kind="lease", name=None, within=10):
-    """Until `why` on the oldest held lease names the reason, and the evidence awaited."""
-    def named():
-        about = name or oldest_held()
-        if not about:
-            return None
-        said = inspect("why", kind, about)
-        return said if f"{reason}: " in said.stdout else None
-    said = until(f"why names {reason}", named, within)
-    assert said.returncode in (1, 2), said
-    assert re.search(evidence, said.stdout), said.stdout
-    as_json = json.loads(inspect("why", kind, name or oldest_held() or "0", "--json").stdout)
-    assert as_json["schema_version"] == 1
-    print(f"why {reason}: passed")
-
-
-with Serve() as s:
-    if not ask("GET", "/snapshot")[1]["actors"]:
-        print("NOT RUN: why, reason by reason (runtime::inspection() is not there yet)")
-        sys.exit(0)
-    part = ask("GET", "/snapshot")[1]["registrations"][0]["part"]
-    why("registered_by_backend", r"clos|deregist|registration", "registration", part)
-with Serve("--drills") as s:
-    in_background(tokens=tokens(), drill={"keep_lease_seconds": 20})
-    why("lent_not_submitted", r"submi|withdraw")
-with Serve("--drills", "--instances", "2") as s:
-    request(tokens=tokens(), instance=0)
-    in_background(tokens=tokens(), instance=1, drill={"read_guard_seconds": 20})
-    for _ in range(1):
-        said = until("why names consumer_reading", lambda: next(
-            (w for l in json.loads(inspect("--runtime", "1", "ls", "leases", "--json").stdout)["leases"]
-             for w in [inspect("--runtime", "1", "why", "lease", l["id"])] if "consumer_reading" in w.stdout), None))
-        assert re.search(r"guard", said.stdout), said.stdout
-        print("why consumer_reading: passed")
-with Serve("--faults", "hang=1", "--timeout", "60s") as s:
-    in_background(tokens=tokens())
-    why("backend_access_running", r"access")
-    assert inspect("ls", "operations").returncode in (0, 1)
-with Serve("--faults", "late=1", "--late", "20s", "--timeout", "60s") as s:
-    in_background(tokens=tokens())
-    why("backend_access_running", r"access")
-with Serve("--faults", "stubborn=1", "--late", "20s", "--timeout", "60s") as s:
-    in_background(tokens=tokens())
-    why("backend_access_running", r"access")
-with Serve("--faults", "unproven=1", "--timeout", "60s", "--no-retry-proofs") as s:
-    in_background(tokens=tokens())
-    why("backend_end_unproven", r"proof|prove|access end")
-with Serve("--faults", "escape=1", "--timeout", "60s") as s:
-    in_background(tokens=tokens())
-    why("backend_end_unproven", r"proof|prove|access end")
-with Serve("--faults", "hang=1", "--timeout", "60s", "--drain", "2s") as s:
-    in_background(tokens=tokens())
-    until("a held lease", oldest_held)
+with Service(kvlease, "--drills", "--drain", "5s") as s:
+    health(s, 0)
+    s.in_background(tokens=tokens(), drill={"keep_lease_seconds": 60})
+    until("a lease is out", lambda: s.held_leases(1))
+    health(s, 0)  # a lease that its holder has is no trouble
     s.tell(signal.SIGTERM)
-    why("shutdown_drain", r"")
-def drilled(**drill):
-    """A fetch on instance 1 of what instance 0 has published. False: this build can't."""
-    request(tokens=tokens(), instance=0)
-    if request(tokens=tokens(1), drill=drill)[0] == 400:
-        return False
-    in_background(tokens=tokens(), instance=1, drill=drill)
-    return True
-
-
-drills = [("local_copy_pending", {"copy_seconds": 20}, r"event|cop"), ("quarantined", {"lose_copy": True}, r"")]
-for reason, drill, evidence in drills:
-    with Serve("--drills", "--instances", "2", "--timeout", "60s") as s:
-        if drilled(**drill):
-            # The fetch is on the second runtime.
-            inspect_first, inspect = inspect, lambda *args: inspect_first("--runtime", "1", *args)
-            why(reason, evidence)
-            inspect = inspect_first
-        else:
-            print(f"NOT RUN: why {reason} (replay_plan has no decorate_device yet)")
+    text = health(s, 1)  # but the service goes, and waits for it
+    assert re.search(r"drain +waits for requests, 1 requests are open, at most \d", text), text
+    s.ends(0)
+with Service(kvlease, "--faults", "hang=1", "--timeout", "4s", "--stay", "--drain", "1s") as s:
+    s.in_background(tokens=tokens())
+    health(s, 1)  # past its deadline, in its grace
+    assert "transfer timeout" in health(s, 2)  # fatal
+    assert s.inspect("why", "lease", s.held_leases(1)[0][1]["id"]).returncode == 2
+    s.tell(signal.SIGTERM)
+    assert "retained: runtime 0: " in s.ends(1)
+with Service(kvlease, "--faults", "unproven=1", "--no-retry-proofs", "--timeout", "60s", "--budget", "3s") as s:
+    s.in_background(tokens=tokens())
+    health(s, 1)  # disputed, within its budget
+    health(s, 2)  # beyond it, and not fatal
+    assert s.ask("GET", "/health")[1]["fatal"] is False
+print("health: passed")
 print("passed")

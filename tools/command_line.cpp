@@ -100,6 +100,9 @@ void add_bench_inspection(CLI::App& bench, bench::inspection_options& o) {
   auto* sub = bench.add_subcommand("inspection", "What it costs a runtime to be watched");
   sub->add_option("--requests", o.requests, "Of a replay")->capture_default_str();
   sub->add_option("--rounds", o.rounds, "Replays each way")->capture_default_str();
+  sub->add_option("--operations", o.operations, "Open while snapshots are taken; 0: no snapshots")
+      ->capture_default_str();
+  sub->add_option("--looks", o.looks, "Snapshots")->capture_default_str();
   sub->add_option("--json", o.json_path, "Write the report to this file");
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }

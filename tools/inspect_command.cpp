@@ -63,6 +63,14 @@ class command {
     for (const auto& l : lines) out_ << l << "\n";
   }
 
+  /// That there are others, where nobody has said which.
+  void say_which(const json& snapshot) {
+    const auto all = inspect::number_of(snapshot, "runtimes");
+    if (all > 1 && !o_.runtime)
+      err_ << fmt::format("runtime {:.0f} of {:.0f}; --runtime N shows another\n",
+                          inspect::number_of(snapshot, "runtime_index"), all);
+  }
+
   int top() {
     if (terminal_ && !o_.json) {
       const auto ended = inspect::run_top(t_, o_, STDIN_FILENO, STDOUT_FILENO);
@@ -97,6 +105,7 @@ class command {
     } else {
       const auto t = inspect::list_table(*s, o_.what);
       print(inspect::lay_out(t, paper_));
+      say_which(*s);
       const auto total = inspect::number_of(*s, (o_.what + "_total").c_str());
       if (total > static_cast<double>(t.rows.size()))
         out_ << fmt::format("the oldest {} of {:.0f}; --limit shows more\n", t.rows.size(), total);
@@ -126,6 +135,8 @@ class command {
     const auto& holders = inspect::list_of(*answer, "holders");
     if (holders.empty())
       return inspect::list_of(*answer, "unknown").empty() ? inspect::all_healthy : inspect::something_held;
+    if (const auto it = answer->find("facts"); it != answer->end() && it->contains("fatal"))
+      return inspect::something_unproven;
     return std::ranges::any_of(holders,
                                [](const json& h) {
                                  const auto reason = inspect::text_of(h, "reason");
@@ -137,40 +148,61 @@ class command {
                : inspect::something_held;
   }
 
+  /// Of all runtimes, or of the one that was chosen.
   int health() {
-    auto s = t_.snapshot(0);
-    if (!s) return complain(s.error());
-    if (t_.live() && !o_.json)  // what is held is counted in full there, and by no list
-      if (const auto m = t_.text("/metrics?format=json")) {
-        const auto counted = json::parse(*m, nullptr, false);
-        if (counted.is_object() && counted.contains("held_bytes")) (*s)["held_bytes"] = counted["held_bytes"];
-      }
-    const auto state = inspect::text_of(*s, "health");
-    const auto status = inspect::status_of_health(state);
+    const auto all = t_.health_of_all();
+    if (!all) return complain(all.error());
+    const auto status = inspect::status_of_health(inspect::text_of(*all, "health"));
     if (o_.json) {
-      const bool fatal = s->contains("fatal") && !(*s)["fatal"].is_null();
-      out_ << json{{"schema_version", inspection_schema_version},
-                   {"health", state},
-                   {"status", status},
-                   {"fatal", fatal},
-                   {"exposure_bytes", s->value("exposure_bytes", json{0})}}
-                  .dump()
+      json out = *all;
+      if (!t_.live())
+        out = {{"schema_version", inspection_schema_version},
+               {"health", all->value("health", json{})},
+               {"status", status},
+               {"fatal", all->contains("fatal") && !(*all)["fatal"].is_null()},
+               {"exposure_bytes", all->value("exposure_bytes", json{0})},
+               {"drain", all->value("drain", json{})}};
+      out_ << out.dump() << "\n";
+      return status;
+    }
+    const auto& runtimes = inspect::list_of(*all, "runtimes");
+    if (runtimes.size() > 1)
+      out_ << "of " << runtimes.size() << " runtimes, the worst: " << inspect::text_of(*all, "health")
            << "\n";
-    } else {
-      print(inspect::summary_lines(*s, paper_));
+    for (std::size_t i = 0; i < std::max<std::size_t>(runtimes.size(), 1); ++i) {
+      const auto index = static_cast<std::size_t>(
+          i < runtimes.size() ? inspect::number_of(runtimes[i], "runtime_index") : 0);
+      const auto ok = show_health(t_.of_runtime(index));
+      if (!ok) return complain(ok.error());
     }
     return status;
   }
 
+  result<void> show_health(const target& of) {
+    auto s = of.snapshot(o_.limit);  // the owners' clocks tell when a drain turns fatal
+    if (!s) return tl::unexpected{s.error()};
+    if (of.live())  // what is held is counted in full there, and by no list
+      if (const auto m = of.text("/metrics?format=json")) {
+        const auto counted = json::parse(*m, nullptr, false);
+        if (counted.is_object() && counted.contains("held_bytes")) (*s)["held_bytes"] = counted["held_bytes"];
+      }
+    print(inspect::summary_lines(*s, paper_));
+    return {};
+  }
+
   int snapshot() {
-    const auto s = t_.snapshot(o_.limit, o_.explain);
+    const auto s = t_.whole_snapshot(o_.limit, o_.explain, o_.events);
     if (!s) return complain(s.error());
     out_ << (o_.json ? s->dump() : s->dump(2)) << "\n";
     return inspect::status_of_health(inspect::text_of(*s, "health"));
   }
 
   int watch() {
-    if (!t_.live()) return plain("/events");
+    if (!t_.live())
+      return complain(
+          {errc::unsupported,
+           fmt::format("'{}' is a snapshot, nothing happens in it: `trace` shows the records that it has",
+                       t_.name())});
     std::uint64_t seen = 0;
     std::optional<std::string> refused;
     const auto ended = inspect::http_lines(t_.name(), t_.path(o_.from_start ? "/events?after=0" : "/events"),
@@ -217,7 +249,7 @@ void add_inspect(CLI::App& app, inspect_options& o) {
       sub->add_option("--socket", o.socket, "Socket of the process (default: $KVLEASE_SOCKET, or serve's)");
   sub->add_option("--file", o.file, "A saved snapshot in place of a process; - for standard input")
       ->excludes(socket);
-  sub->add_option("--runtime", o.runtime, "Which runtime of the process")->capture_default_str();
+  sub->add_option("--runtime", o.runtime, "Which runtime of the process");
   sub->add_flag("--json", o.json, "Machine-readable output");
   const auto add = [&](const char* name, const char* what) {
     auto* c = sub->add_subcommand(name, what);
@@ -245,6 +277,7 @@ void add_inspect(CLI::App& app, inspect_options& o) {
   auto* snapshot = add("snapshot", "All of it, as JSON that --file reads again");
   snapshot->add_option("--limit", o.limit, "Operations and leases, the oldest first")->capture_default_str();
   snapshot->add_option("--explain", o.explain, "Held leases that are explained in it")->capture_default_str();
+  snapshot->add_option("--events", o.events, "The journal's last records in it")->capture_default_str();
   add("metrics", "Prometheus text");
   add("trace", "Chrome trace of the journal, for Perfetto");
   inspect::add_replay(*sub, o.replay)->callback([&o] { o.command = "replay"; });

@@ -36,17 +36,21 @@ sigset_t ending_signals() {
 /// 4.8: reports, then ends the process without destructors: memory that is not proven free stays mapped until
 /// the process is gone, and nothing of it is reused.
 void on_fatal(bool stay, std::size_t instance, const fatal_record& f) {
-  say(fmt::format("fatal: runtime {}: {} of request {}: {}; its memory stays mapped{}", instance,
-                  to_string(f.way), to_string(f.request), f.reason, stay ? "" : "; ending with status 70"));
+  say(fmt::format("fatal: runtime {}: {}: {}; its memory stays mapped{}", instance, subject_of(f), f.reason,
+                  stay ? "" : "; ending with status 70"));
   if (!stay) ::_exit(fatal_status);
 }
 
 void report(const serve::drain_report& r) {
-  for (const auto& line : r.retained) say("retained: " + line);
+  for (std::size_t n = 0; n < r.runtimes.size(); ++n) {
+    const auto& one = r.runtimes[n];
+    for (const auto& line : one.retained) say(fmt::format("retained: runtime {}: {}", n, line));
+    say(fmt::format("runtime {} {} in {:.1f} s: {} retained, {} wrong blocks, {} exposure bytes{}{}", n,
+                    one.stopped ? "drained" : "not drained", one.seconds, one.retained.size(),
+                    one.wrong_blocks, one.exposure_bytes,
+                    one.faults.empty() ? "" : "; faults struck: ", one.faults));
+  }
   if (r.requests_open > 0) say(fmt::format("{} requests did not end", r.requests_open));
-  say(fmt::format("{}: {} retained, {} wrong blocks, {} exposure bytes",
-                  r.stopped ? "drained" : "not drained", r.retained.size(), r.wrong_blocks,
-                  r.exposure_bytes));
 }
 
 /// Drains on a thread of its own, so that a second SIGINT is heard meanwhile.
@@ -71,7 +75,7 @@ int serve_until_told(serve::host_service& service, const sigset_t& signals) {
   drain.join();
   report(ended);
   if (ended.requests_open > 0) ::_exit(1);  // their threads are stuck
-  return ended.stopped && ended.wrong_blocks == 0 && ended.exposure_bytes == 0 ? 0 : 1;
+  return ended.good() ? 0 : 1;
 }
 
 }  // namespace
@@ -98,6 +102,9 @@ void add_serve(CLI::App& app, serve::serve_options& o) {
   sub->add_option("--timeout", o.timeout, "Deadline of a transfer, and the grace after it")
       ->capture_default_str();
   sub->add_option("--drain", o.drain, "At the end: for running requests, then for evidence")
+      ->capture_default_str();
+  sub->add_option("--budget", o.budget,
+                  "How long memory may be held beyond its outcome before health says so")
       ->capture_default_str();
   sub->add_option("--local-reuse", o.local_reuse, "Reuse blocks of the instance's own pages: on or off")
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "src/include/kvlease/inspection.hpp"
 #include "tests/actors/one_operation.hpp"
 #include "tests/world.hpp"
 
@@ -129,6 +130,72 @@ TEST_CASE("2.4 why: the end of access is disputed") {
   CHECK(w.metrics().held_bytes.at(held_reason::backend_end_unproven) == 128);
 }
 
+TEST_CASE("4.5 why: what happens next is the first of all, another operation's fatal expiry too") {
+  later_world w;
+  one_fetch f{w};
+  w.provider->last().access = access_state::unproven;
+  w.advance(500ms);
+  const auto due = w.why(subject_kind::operation, id_of(f.op)).holders.at(0).next_in;
+  REQUIRE(due.has_value());
+  one_fetch g{w}, kept{w, false};
+  w.advance(500ms);
+  const auto grace = "the runtime's fatal expiry, by the grace of operation " + id_of(f.op);
+  const auto& part = w.parts().front();
+  for (const auto& [kind, id, reason] :
+       {std::tuple{subject_kind::operation, id_of(g.op), held_reason::backend_access_running},
+        {subject_kind::lease, id_of(g.lease), held_reason::backend_access_running},
+        {subject_kind::lease, id_of(kept.lease), held_reason::lent_not_submitted},
+        {subject_kind::slot, "2", held_reason::backend_access_running},
+        {subject_kind::registration, part.name, held_reason::registered_by_backend}}) {
+    CAPTURE(to_string(kind));
+    const auto e = w.why(kind, id);
+    const auto& h = of(e, reason);
+    CHECK(contains(h.next, grace));
+    CHECK(contains(h.next, "backend access end unproven"));
+    CHECK(h.next_in == *due - 500ms);
+  }
+  CHECK(of(w.why(subject_kind::slot, "0"), held_reason::backend_end_unproven).next ==
+        "fatal expiry of the grace");
+  // Its own comes first for the one whose grace it is, and once that is over, each has its own again.
+  CHECK(of(w.why(subject_kind::operation, id_of(f.op)), held_reason::backend_end_unproven).next ==
+        "fatal expiry of the grace");
+  w.provider->attempts.front()->deliver_all();
+  w.provider->attempts.front()->access = access_state::ended;
+  REQUIRE(w.retry_proof(f.op).has_value());
+  w.advance(500ms);
+  CHECK(contains(of(w.why(subject_kind::operation, id_of(g.op)), held_reason::backend_access_running).next,
+                 "the request's deadline"));
+  const auto said = w.why(subject_kind::slot, "2");
+  const auto& slot = of(said, held_reason::backend_access_running);
+  CHECK(contains(slot.next, "the request's deadline"));
+  CHECK(contains(slot.evidence, "(proof "));
+  CHECK_FALSE(
+      of(w.why(subject_kind::lease, id_of(kept.lease)), held_reason::lent_not_submitted).next_in.has_value());
+}
+
+TEST_CASE("why: registrations and slots say since when") {
+  world w;
+  w.advance(3s);
+  const auto& part = w.parts().front();
+  CHECK(of(w.why(subject_kind::registration, part.name), held_reason::registered_by_backend).age > 2s);
+  CHECK(w.inspect().registrations.at(0).age > 2s);
+  CHECK(contains(fact_of(w.why(subject_kind::slot, "0"), "since"), "it was never lent"));
+  const auto op = w.fetch(w.admit(13));
+  w.advance(1s);
+  CHECK(fact_of(w.why(subject_kind::slot, "0"), "since_seconds") == "1.000000");
+  w.provider->last().deliver_all();
+  w.provider->last().end_access();
+  w.advance(2s);
+  REQUIRE(w.of(op).releases == 1);
+  const auto free = w.why(subject_kind::slot, "0");
+  CHECK(free.state == "free");
+  CHECK(free.outcome.empty());
+  CHECK(std::stod(fact_of(free, "since_seconds")) > 1.5);
+  // What released it is told afterwards, too.
+  CHECK(fact_of(w.why(subject_kind::operation, id_of(op)), "proof") == "terminal_status");
+  CHECK(w.inspect().providers.at(0).proofs == std::vector<std::string>{"terminal_status"});
+}
+
 TEST_CASE("5.3 why: a submission that escaped") {
   later_world w;
   w.provider->on_submit = [](const cache_extent&) { throw std::runtime_error{"cable cut"}; };
@@ -212,6 +279,27 @@ TEST_CASE("4.10 why: the runtime is going") {
   CHECK(has(r, held_reason::registered_by_backend));
   CHECK(has(r, held_reason::shutdown_drain));
   CHECK(w.inspect().draining);
+  CHECK(w.state() == health::held);
+  for (const auto& holding : r.holders) CHECK(holding.age > 0s);
+}
+
+TEST_CASE("4.10 health: a drain within its deadline is held, and one that is over is not") {
+  later_world w;
+  one_fetch f{w, false};
+  CHECK(w.state() == health::healthy);
+  CHECK_FALSE(w.stop(1s).stopped);
+  CHECK(w.state() == health::held);
+  REQUIRE(w.withdraw(f.lease).has_value());
+  CHECK(w.stop(1s).stopped);
+  CHECK(w.state() == health::healthy);
+}
+
+TEST_CASE("4.8 what fatal expiry has won over has a name") {
+  CHECK(
+      subject_of({.owner = owner_id{9}, .request = request_id{(std::uint64_t{1} << id_sequence_bits) + 3}}) ==
+      "fetch of request 1.3");
+  CHECK(subject_of({.owner = owner_id{9}}) == "the registrations");
+  CHECK(subject_of({}) == "the runtime");
 }
 
 TEST_CASE("6.5 why: a copy that can't be proven") {

@@ -425,6 +425,32 @@ TEST_CASE("retirement: deadlines are committed in the order of their times") {
   CHECK(r.fatal()->owner == quick);
 }
 
+TEST_CASE("4.5 retirement: the grace that ends first is known, whoever has it") {
+  clocks r;
+  const claim_id x{1}, y{2};
+  CHECK_FALSE(r.first_grace().has_value());
+  const auto early = r.owner(), late = r.owner();
+  REQUIRE(r.expose(at(10), early, {x}));
+  REQUIRE(r.expose(at(10), late, {y}));
+  CHECK_FALSE(r.first_grace().has_value());  // a request's deadline is none
+  r.retain_unproven(at(12), late, y, "disputed");
+  REQUIRE(r.first_grace().has_value());
+  CHECK(r.first_grace()->owner == late);
+  CHECK(r.first_grace()->fatal_at == at(17));
+  r.retain_unproven(at(11), early, x, "disputed");
+  CHECK(r.first_grace()->owner == early);
+  CHECK(r.settle(at(13), early, x));
+  CHECK(r.first_grace()->owner == late);  // without a claim no grace ends
+  CHECK(r.close(at(13), early));
+  CHECK(r.settle(at(13), late, y));
+  CHECK_FALSE(r.first_grace().has_value());
+  r.retain_unproven(at(13), late, y, "disputed again");  // the drain began at 12, and is not reset
+  CHECK(r.first_grace()->fatal_at == at(17));
+  r.advance(at(17));
+  REQUIRE(r.fatal().has_value());
+  CHECK_FALSE(r.first_grace().has_value());
+}
+
 TEST_CASE("arbitration: what was settled before another's fatal is still released") {
   arbiter r;
   r.open(a);

@@ -48,10 +48,10 @@ TEST_CASE("7.10 slot map: the four states add up, and a map shows the worst of e
   const auto run = [](std::int64_t start, std::int64_t count) {
     return std::vector<part_run>{{0, {start, count}}};
   };
-  m.set(run(0, 4), slot_state::lent, lease_id{1});
-  m.set(run(8, 4), slot_state::lent, lease_id{2});
-  m.set(run(8, 4), slot_state::awaiting_proof, lease_id{2});
-  m.set(run(15, 1), slot_state::quarantined, lease_id{3});
+  m.set(run(0, 4), slot_state::lent, lease_id{1}, time_point{std::chrono::seconds{1}});
+  m.set(run(8, 4), slot_state::lent, lease_id{2}, time_point{std::chrono::seconds{1}});
+  m.set(run(8, 4), slot_state::awaiting_proof, lease_id{2}, time_point{std::chrono::seconds{1}});
+  m.set(run(15, 1), slot_state::quarantined, lease_id{3}, time_point{std::chrono::seconds{1}});
   CHECK(m.text(0) == "LLLL....AAAA...Q");
   CHECK(m.text(0, 4) == "L.AQ");
   CHECK(m.text(0, 5) == "L.AQ");
@@ -60,7 +60,10 @@ TEST_CASE("7.10 slot map: the four states add up, and a map shows the worst of e
   CHECK(m.at(1, 0) == nullptr);
   const auto& c = m.of(0);
   CHECK(c.free + c.lent + c.awaiting_proof + c.quarantined == 16);
-  m.set(run(0, 4), slot_state::free, {});
+  m.set(run(0, 4), slot_state::free, {}, time_point{std::chrono::seconds{9}});
+  CHECK(m.at(0, 0)->since == time_point{std::chrono::seconds{9}});
+  CHECK(m.at(0, 9)->since == time_point{std::chrono::seconds{1}});
+  CHECK_FALSE(m.at(0, 5)->since.has_value());
   CHECK(m.of(0).free == 11);
   CHECK(m.of(0).lent == 0);
 }

@@ -93,6 +93,7 @@ TEST_CASE("inspect command: every --json output has a schema_version") {
                                                                 {"top"},
                                                                 {"snapshot"},
                                                                 {"metrics"},
+                                                                {"trace"},
                                                                 {"why", "lease/1.5"},
                                                                 {"watch", "--from-start", "--count", "1"}}) {
     auto with = args;
@@ -119,6 +120,33 @@ TEST_CASE("inspect command: why") {
   CHECK(w.inspect({"why", "lease", "../../snapshot?x=%00"}).status == 4);
 }
 
+TEST_CASE("inspect command: health covers all runtimes, why finds the one that knows") {
+  test::scratch_directory d;
+  auto first = std::make_shared<test::fake_inspection>(), second = std::make_shared<test::fake_inspection>();
+  first->set(health::healthy);
+  second->set(health::unproven);
+  first->ignorant = true;
+  const inspection_routes routes{{first, second}};
+  const auto server =
+      *http_server::start({.socket_path = d.file("s")},
+                          [&](const http_request& r, const http_reply& reply) { reply(routes.answer(r)); });
+  const auto inspect = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), {"inspect", "--socket", d.file("s")});
+    return run(std::move(args));
+  };
+  const auto all = inspect({"health"});
+  CHECK(all.status == 2);
+  CHECK(all.out.find("of 2 runtimes, the worst: unproven") == 0);
+  CHECK(inspect({"--runtime", "0", "health"}).status == 0);
+  CHECK(inspect({"--runtime", "1", "health"}).status == 2);
+  CHECK(inspect({"--runtime", "2", "health"}).status == 64);
+  CHECK(json::parse(inspect({"health", "--json"}).out)["runtimes"].size() == 2);
+  CHECK(inspect({"why", "lease", "1.5"}).status == 1);
+  CHECK(inspect({"--runtime", "0", "why", "lease", "1.5"}).status == 4);
+  CHECK(inspect({"ls", "leases"}).err == "runtime 0 of 2; --runtime N shows another\n");
+  CHECK(inspect({"--runtime", "0", "ls", "leases"}).err.empty());
+}
+
 TEST_CASE("inspect command: a saved snapshot answers what the process did") {
   world w;
   const auto saved = w.inspect({"snapshot"});
@@ -131,8 +159,19 @@ TEST_CASE("inspect command: a saved snapshot answers what the process did") {
   CHECK(run({"inspect", "--file", file, "ls", "operations"}).out.find("1.7") != std::string::npos);
   CHECK(run({"inspect", "--file", file, "health"}).status == 1);
   CHECK(run({"inspect", "--file", file, "top"}).status == 1);
-  CHECK(run({"inspect", "--file", file, "metrics"}).status == 64);
+  CHECK(run({"inspect", "--file", file, "metrics"}).out.find("kvlease_health{runtime=\"0\"} 1") !=
+        std::string::npos);
+  CHECK(json::parse(run({"inspect", "--file", file, "trace"}).out).contains("traceEvents"));
   CHECK(run({"inspect", "--file", file, "watch"}).status == 64);
+  CHECK(run({"inspect", "--file", file, "watch"}).err.find("nothing happens in it") != std::string::npos);
+  auto bare = json::parse(saved.out);
+  bare.erase("metrics");
+  bare.erase("events");
+  std::ofstream{file} << bare;
+  for (const auto* c : {"metrics", "trace"}) {
+    CHECK(run({"inspect", "--file", file, c}).status == 64);
+    CHECK(run({"inspect", "--file", file, c}).err.find("was saved without") != std::string::npos);
+  }
   std::ofstream{file} << "{\"schema_version\":2,\"operations\":[]}";
   const auto newer = run({"inspect", "--file", file, "ls"});
   CHECK(newer.status == 3);

@@ -13,6 +13,7 @@
 #include "tools/inspect/format.hpp"
 #include "tools/inspect/json_writer.hpp"
 #include "tools/inspect/page.hpp"
+#include "tools/inspect/read_json.hpp"
 #include "tools/inspect/render_json.hpp"
 #include "tools/inspect/render_metrics.hpp"
 #include "tools/inspect/render_trace.hpp"
@@ -54,7 +55,7 @@ TEST_CASE("inspect json: the snapshot's members are those of the contract") {
   auto s = test::some_snapshot();
   s.fatal = fatal_record{};
   const std::vector<explanation> explained{test::some_explanation({subject_kind::lease, "1.5"})};
-  const auto j = json::parse(snapshot_json(s, health::held, explained));
+  const auto j = json::parse(snapshot_json(s, health::held, {.explained = explained}));
   CHECK(j["schema_version"] == 1);
   CHECK(j["runtime"] == "1");
   CHECK(j["taken"] == "2023-11-14T22:13:20.250Z");
@@ -113,9 +114,13 @@ TEST_CASE("inspect json: why, health and events") {
   CHECK(w["holders"][0]["reason"] == "backend_end_unproven");
   CHECK(w["holders"][0]["next_in_seconds"] == 1.5);
   CHECK(w["facts"]["slots"] == "0-3");
-  const auto h = json::parse(health_json(health::unproven, true, 5));
+  const std::vector<runtime_health> both{{0, health::held, false, 2}, {1, health::unproven, true, 3}};
+  const auto h = json::parse(health_json(both));
   CHECK(h["health"] == "unproven");
   CHECK(h["status"] == 2);
+  CHECK(h["fatal"] == true);
+  CHECK(h["exposure_bytes"] == 5);
+  CHECK(h["runtimes"][0]["health"] == "held");
   const auto e = json::parse(event_json({9,
                                          1500us,
                                          "exposed",
@@ -230,27 +235,6 @@ TEST_CASE("inspect trace: a track an operation, slices nest, instants carry the 
   }
 }
 
-TEST_CASE("inspect table: nothing is wider than the terminal, and plain paper has no escapes") {
-  const auto snapshot = json::parse(snapshot_json(test::some_snapshot(), health::held));
-  for (const auto what : listable) {
-    const auto t = list_table(snapshot, what);
-    CHECK_MESSAGE(!t.rows.empty(), std::string{what});
-    for (const std::size_t width : {40U, 80U, 200U})
-      for (const auto& line : lay_out(t, {width, false})) {
-        CHECK(line.find('\x1b') == std::string::npos);
-        if (width >= 100) CHECK(width_of(line) <= width);
-      }
-    bool coloured = false;
-    for (const auto& line : lay_out(t, {0, true}))
-      coloured = coloured || line.find("\x1b[") != std::string::npos;
-    CHECK(coloured);
-  }
-  for (const auto& line : lay_out(list_table(snapshot, "leases"), {60, false})) CHECK(width_of(line) <= 60);
-  CHECK(cut("hällo", 3) == "hä…");
-  CHECK(cut("a\x1b[31mb", 20) == "a?[31mb");  // a name can't paint the terminal
-  CHECK(cut("abc", 3) == "abc");
-}
-
 TEST_CASE("inspect text: durations and sizes") {
   CHECK(span_text(0.0000125) == "12 us");
   CHECK(span_text(0.25) == "250 ms");
@@ -289,18 +273,73 @@ TEST_CASE("inspect file: why is answered from a saved snapshot") {
     CHECK(ask(subject_kind::slot, id)["found"] == false);
   CHECK(ask(subject_kind::address, "0x10")["found"] == false);
   const std::vector<explanation> explained{test::some_explanation({subject_kind::lease, "1.5"})};
-  const auto with = json::parse(snapshot_json(test::some_snapshot(), health::held, explained));
+  const auto with = json::parse(snapshot_json(test::some_snapshot(), health::held, {.explained = explained}));
   CHECK(why_in_snapshot(with, {subject_kind::lease, "1.5"})["holders"][0]["evidence"] ==
         "access end of attempt 1.12");
 }
 
+TEST_CASE("inspect file: metrics and events come back from a snapshot as they were") {
+  const std::vector<journal_event> events{
+      {7, 1500us, "exposed", actor_kind::adapter, {id_of<operation_id>(7).value, 0, 3, 0}, 4},
+      {8, 2ms, "lease_ready", actor_kind::lender, {0, id_of<lease_id>(5).value, 0, 9}, 0}};
+  const auto j = json::parse(snapshot_json(test::some_snapshot(), health::held,
+                                           {.metrics = test::some_metrics(), .events = events, .drain = {}}));
+  CHECK(health_of(j) == health::held);
+  const auto m = metrics_of(j);
+  REQUIRE(m.has_value());
+  const std::vector<runtime_metrics> before{{"0", health::held, test::some_metrics()}},
+      after{{"0", health::held, *m}};
+  CHECK(metrics_text(after) == metrics_text(before));
+  const auto e = events_of(j);
+  REQUIRE(e.has_value());
+  CHECK(trace_json(e->events, e->open) == trace_json(events, test::some_snapshot()));
+  const auto bare = json::parse(snapshot_json(test::some_snapshot(), health::held));
+  CHECK_FALSE(metrics_of(bare).has_value());
+  CHECK_FALSE(events_of(bare).has_value());
+}
+
+TEST_CASE("inspect text: what was never submitted has no outcome, and a free slot says since when") {
+  const auto lines_of = [](const char* text) {
+    std::string all;
+    for (const auto& l : why_lines(json::parse(text), {})) all += l + "\n";
+    return all;
+  };
+  const auto free = lines_of(R"({"about":{"kind":"slot","id":"3"},"found":true,"state":"free","outcome":"",
+                                 "facts":{"slot":"3","since_seconds":"12.5"}})");
+  CHECK(free.find("slot 3: free, for 12.5 s") == 0);
+  CHECK(free.find("outcome") == std::string::npos);
+  CHECK(lines_of(R"({"about":{"kind":"operation","id":"1.2"},"found":true,"state":"held","outcome":""})")
+            .find("undecided") != std::string::npos);
+}
+
+TEST_CASE("inspect text: health tells of a drain, and of the registrations' fatal expiry") {
+  auto j = json::parse(
+      snapshot_json(test::some_snapshot(), health::held, {.drain = drain_note{"requests", 3, 12s}}));
+  j["draining"] = true;
+  const auto text = [&] {
+    std::string all;
+    for (const auto& l : summary_lines(j, {})) all += l + "\n";
+    return all;
+  };
+  CHECK(text().find("drain           waits for requests, 3 requests are open, at most 12.0 s more\n") !=
+        std::string::npos);
+  CHECK(text().find("fatal expiry in 1.5 s (transfer timeout) unless the evidence comes") !=
+        std::string::npos);
+  j["fatal"] = {{"request", nullptr}, {"way", "fetch"}, {"reason", "shutdown"}};
+  CHECK(text().find("fatal           the registrations: shutdown\n") != std::string::npos);
+}
+
 TEST_CASE("inspect file: members of other types break nothing") {
-  for (const auto* text :
-       {"{}", R"({"operations":5,"leases":{}})", R"({"operations":[1,null,"x",{"id":5}]})",
-        R"({"pools":[{"map":7,"total":"x"}],"explanations":[1,{"about":2}]})",
-        R"({"leases":[{"id":"1.5","reasons":"x"},{"id":"1.5","reasons":[1,{}]}],"actors":[[]]})"}) {
+  for (
+      const auto* text :
+      {"{}", R"({"operations":5,"leases":{}})", R"({"operations":[1,null,"x",{"id":5}]})",
+       R"({"pools":[{"map":7,"total":"x"}],"explanations":[1,{"about":2}]})",
+       R"({"metrics":{"pools":[1],"held_bytes":5,"outcome_to_proof":{"counts":["x"]}},"events":[1,{"what":7}]})",
+       R"({"leases":[{"id":"1.5","reasons":"x"},{"id":"1.5","reasons":[1,{}]}],"actors":[[]]})"}) {
     const auto j = json::parse(text);
     for (const auto what : listable) lay_out(list_table(j, what), {80, true});
+    metrics_of(j);
+    events_of(j);
     summary_lines(j, {});
     for (const auto kind : all_subject_kinds) why_lines(why_in_snapshot(j, {kind, "1.5"}), {});
   }

@@ -54,10 +54,11 @@ int connected(const std::string& path) {
   return fd;
 }
 
-/// Sends all of `text`, as far as the other side takes it, and reads until the end; closes.
-std::string exchange(int fd, std::string_view text, std::chrono::milliseconds within = 5s) {
+/// Sends all of `text`, as far as the other side takes it, and reads until the end; closes. A connection that
+/// is kept has its end behind the first answer, unless `all`.
+std::string exchange(int fd, std::string_view text, std::chrono::milliseconds within = 5s, bool all = false) {
   std::string answer;
-  const bool kept = text.find("Connection: close") == std::string_view::npos;
+  const bool kept = !all && text.find("Connection: close") == std::string_view::npos;
   const auto until = steady::now() + within;
   while (steady::now() < until) {
     pollfd p{fd, static_cast<short>(POLLIN | (text.empty() ? 0 : POLLOUT)), 0};
@@ -184,6 +185,12 @@ TEST_CASE("serve http: what is malformed, unknown or huge gets a 4xx, and the ne
       {"POST /snapshot HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2000\r\n" +
            std::string(0x2000, 'd') + "\r\n0\r\n\r\n",
        413},
+      {"GET /health HTTP/1.1\r\n\r\n", 400},
+      {"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400},
+      {"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
+      {"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
+      {"POST /x HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+      {"POST /x HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\nContent-Length: 2\r\n\r\nab", 417},
       {"DELETE /snapshot HTTP/1.1\r\nHost: x\r\n\r\n", 405},
       {"BREW /pot HTTP/1.1\r\nHost: x\r\n\r\n", 405},
       {"POST /snapshot HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405},
@@ -368,8 +375,12 @@ TEST_CASE("serve http: a silent client is let go, and a slow handler delays no o
              enter = true;
            }};
   const auto from = steady::now();
-  CHECK(exchange(connected(s.path), "GET / HT").empty());
-  CHECK(steady::now() - from < 3s);
+  CHECK(exchange(connected(s.path), "").empty());  // nothing has come: it is just closed
+  CHECK(status_of(exchange(connected(s.path), "GET / HT")) == 408);
+  CHECK(status_of(exchange(connected(s.path), "GET / HTTP/1.1\r\nHost: x\r\nContent-Le")) == 408);
+  CHECK(status_of(exchange(connected(s.path),
+                           "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc")) == 408);
+  CHECK(steady::now() - from < 5s);
   std::thread later{[&] {
     while (!enter) std::this_thread::sleep_for(1ms);
     CHECK(get(s, "/quick") == 200);
@@ -379,6 +390,82 @@ TEST_CASE("serve http: a silent client is let go, and a slow handler delays no o
   }};
   CHECK(get(s, "/slow") == 201);
   later.join();
+}
+
+/// The client says all that it will, and reads on.
+std::string broken_off(const std::string& path, std::string_view text) {
+  const int fd = connected(path);
+  REQUIRE(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()));
+  REQUIRE(::shutdown(fd, SHUT_WR) == 0);
+  return exchange(fd, "", 5s, true);
+}
+
+TEST_CASE("serve http: what breaks off gets a 400") {
+  served s{{.posts = "/request"}};
+  for (const auto* text : {"G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: x\r\n",
+                           "POST /request HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc",
+                           "POST /request HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"})
+    CHECK_MESSAGE(status_of(broken_off(s.path, text)) == 400, text);
+  const auto both = broken_off(s.path, "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea");
+  CHECK(status_of(both) == 200);
+  CHECK(both.find("HTTP/1.1 400") != std::string::npos);
+  CHECK(broken_off(s.path, "").empty());
+  CHECK(get(s, "/health") == 200);
+}
+
+TEST_CASE("serve http: a 405 says what is allowed there") {
+  served s{{.posts = "/request"}, [&s](const http_request& r, const http_reply& reply) {
+             reply(r.path == "/request" && r.method != "POST" ? wrong_method("POST", "requests are posted")
+                                                              : s.routes->answer(r));
+           }};
+  const auto allowed = [&s](const char* method, const char* path) {
+    const auto answer = exchange(connected(s.path), std::string{method} + " " + path +
+                                                        " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    CHECK(status_of(answer) == 405);
+    const auto at = answer.find("\r\nAllow: ");
+    return at == std::string::npos ? "" : answer.substr(at + 9, answer.find("\r\n", at + 2) - at - 9);
+  };
+  CHECK(allowed("POST", "/snapshot") == "GET, HEAD");
+  CHECK(allowed("DELETE", "/snapshot") == "GET, HEAD");
+  CHECK(allowed("DELETE", "/request") == "POST");
+  CHECK(allowed("GET", "/request") == "POST");
+}
+
+TEST_CASE("serve http: who makes room hears why, where a request had begun") {
+  served s{{.max_connections = 2}};
+  const int first = connected(s.path);
+  REQUIRE(::send(first, "GET / HT", 8, 0) == 8);
+  const auto until = steady::now() + 5s;
+  while (s.server->figures().open < 1 && steady::now() < until) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);  // its first bytes are read
+  std::vector<int> more;
+  for (int i = 0; i < 2; ++i) more.push_back(connected(s.path));
+  CHECK(status_of(exchange(first, "")) == 408);
+  for (const int fd : more) ::close(fd);
+}
+
+TEST_CASE("serve http: a host that drains is held, and tells for how long") {
+  test::scratch_directory d;
+  const auto port = std::make_shared<fake_inspection>();
+  port->set(health::healthy);
+  std::atomic<bool> draining{false};
+  const inspection_routes routes{{port}, [&]() -> std::optional<inspect::drain_note> {
+                                   if (!draining) return std::nullopt;
+                                   return inspect::drain_note{"requests", 2, 1500ms};
+                                 }};
+  const auto ask_for = [&](const char* path) { return routes.answer({"GET", path, "", ""}); };
+  CHECK(nlohmann::json::parse(ask_for("/health").body)["drain"].is_null());
+  draining = true;
+  const auto h = nlohmann::json::parse(ask_for("/health").body);
+  CHECK(ask_for("/health").status == 200);
+  CHECK(h["health"] == "held");
+  CHECK(h["drain"] ==
+        nlohmann::json{{"waits_for", "requests"}, {"requests_open", 2}, {"deadline_in_seconds", 1.5}});
+  CHECK(nlohmann::json::parse(ask_for("/snapshot").body)["health"] == "held");
+  CHECK(nlohmann::json::parse(ask_for("/snapshot").body)["drain"] == h["drain"]);
+  CHECK(ask_for("/metrics").body.find("kvlease_health{runtime=\"0\"} 1") != std::string::npos);
+  port->set(health::unproven);
+  CHECK(ask_for("/health").status == 503);
 }
 
 TEST_CASE("serve http: where no answer comes in time, the client hears so") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -74,7 +75,7 @@ result<inspection_report> run_inspection_bench(const inspection_options& o) {
   std::vector<double> watched, alone;
   const auto once = [&](bool with, bool counts) -> result<void> {
     const auto eyes = with ? std::make_unique<watcher>() : nullptr;
-    plan->journal = with;
+    plan->journal = plan->meters = with;
     plan->journal_path = with ? file : std::string{};
     plan->on_instance = [&eyes](runtime& started) {
       if (eyes) eyes->meet(started.inspection());
@@ -91,9 +92,17 @@ result<inspection_report> run_inspection_bench(const inspection_options& o) {
     for (const bool with : {round % 2 == 0, round % 2 != 0})
       if (const auto ok = once(with, round > 0); !ok) return tl::unexpected{ok.error()};
   for (std::size_t n = 0; n < plan->instances; ++n) std::filesystem::remove(fmt::format("{}.{}", file, n));
+  // Round by round: what else the machine does changes from one to the next.
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < watched.size(); ++i) ratios.push_back(watched[i] / alone[i]);
+  r.ratio = quantile(std::move(ratios), 0.5);
   r.watched = spread_of(std::move(watched));
   r.alone = spread_of(std::move(alone));
-  r.ratio = r.watched.median / r.alone.median;
+  if (o.operations > 0) {
+    auto delay = measure_delay(o.operations, std::max<std::size_t>(o.looks, 1));
+    if (!delay) return tl::unexpected{delay.error()};
+    r.delay = *std::move(delay);
+  }
   return r;
 }
 
@@ -103,10 +112,11 @@ void print(const inspection_report& r, std::ostream& out) {
   const auto line = [&](const char* name, const spread& s) {
     fmt::print(out, "  {:<44} {:>8.0f} (p10 {:.0f}, p90 {:.0f})\n", name, s.median, s.p10, s.p90);
   };
-  line("nobody watches", r.alone);
-  line("journal, its file, 10 looks a second", r.watched);
-  fmt::print(out, "  of the medians: {:.1f} % ({} looks, {} wrong blocks)\n", r.ratio * 100, r.looks,
-             r.wrong_blocks);
+  line("no meters, no journal, no looks", r.alone);
+  line("meters, journal, its file, 10 looks a second", r.watched);
+  fmt::print(out, "  the second of the first, median of the rounds: {:.1f} % ({} looks, {} wrong blocks)\n",
+             r.ratio * 100, r.looks, r.wrong_blocks);
+  if (r.delay) print(*r.delay, out);
 }
 
 nlohmann::ordered_json to_json(const inspection_report& r) {
@@ -114,9 +124,11 @@ nlohmann::ordered_json to_json(const inspection_report& r) {
     return nlohmann::ordered_json{
         {"median", s.median}, {"p10", s.p10}, {"p90", s.p90}, {"samples", s.samples}};
   };
-  return {{"schema_version", 1}, {"bench", "inspection"}, {"requests", r.requests},
-          {"rounds", r.rounds},  {"alone", of(r.alone)},  {"watched", of(r.watched)},
-          {"ratio", r.ratio},    {"looks", r.looks},      {"wrong_blocks", r.wrong_blocks}};
+  nlohmann::ordered_json j{{"schema_version", 1}, {"bench", "inspection"}, {"requests", r.requests},
+                           {"rounds", r.rounds},  {"alone", of(r.alone)},  {"watched", of(r.watched)},
+                           {"ratio", r.ratio},    {"looks", r.looks},      {"wrong_blocks", r.wrong_blocks}};
+  if (r.delay) j["delay"] = to_json(*r.delay);
+  return j;
 }
 
 }  // namespace kvlease::bench

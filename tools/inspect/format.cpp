@@ -7,12 +7,6 @@
 
 namespace kvlease::inspect {
 
-namespace {
-
-bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; }
-
-}  // namespace
-
 std::string span_text(double seconds) {
   if (!std::isfinite(seconds)) return "?";
   const double a = std::abs(seconds);
@@ -69,24 +63,6 @@ std::string joined(const nlohmann::json& array, std::string_view by) {
     out += v.is_string() ? v.get<std::string>() : v.dump();
   }
   return out;
-}
-
-std::size_t width_of(std::string_view text) {
-  std::size_t n = 0;
-  for (const char c : text) n += starts_character(c) ? 1 : 0;
-  return n;
-}
-
-std::string cut(std::string_view text, std::size_t width) {
-  const bool whole = width_of(text) <= width;
-  std::string out;
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (starts_character(text[i]) && ++taken > (whole ? width : width - 1)) break;
-    out += static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7F ? '?' : text[i];
-  }
-  if (width == 0) return "";
-  return whole ? out : out + "…";
 }
 
 }  // namespace kvlease::inspect

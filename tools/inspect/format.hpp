@@ -24,9 +24,4 @@ const nlohmann::json& list_of(const nlohmann::json& object, const char* member);
 /// The texts of an array, joined.
 std::string joined(const nlohmann::json& array, std::string_view by = ", ");
 
-/// Columns that a UTF-8 text takes on a terminal, one a code point.
-std::size_t width_of(std::string_view text);
-/// At most `width` columns; "…" at the end tells that something was cut. Control characters become '?'.
-std::string cut(std::string_view text, std::size_t width);
-
 }  // namespace kvlease::inspect

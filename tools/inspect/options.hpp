@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tools/inspect/replay_command.hpp"
@@ -10,15 +11,17 @@
 namespace kvlease::inspect {
 
 struct inspect_options {
-  std::string socket;       ///< empty: serve's default path
-  std::string file;         ///< a saved snapshot, "-" for standard input; empty: a live runtime
-  std::size_t runtime = 0;  ///< which one, where a process has several
+  std::string socket;  ///< empty: serve's default path
+  std::string file;    ///< a saved snapshot, "-" for standard input; empty: a live runtime
+  std::optional<std::size_t>
+      runtime;  ///< which one, where a process has several; none: as the command sees fit
   bool json = false;
   std::string command;          ///< top, ls, why, watch, health, snapshot, metrics, trace, replay
   std::string what = "leases";  ///< of ls
   std::string kind, id;         ///< of why; the kind may hold both, as KIND/ID
   std::size_t limit = 10'000;   ///< of ls, snapshot and top: rows
   std::size_t explain = 64;     ///< of snapshot: leases that are explained in it
+  std::size_t events = 10'000;  ///< of snapshot: the journal's last records
   std::uint64_t count = 0;      ///< of watch: end after so many events; 0: never
   bool from_start = false;      ///< of watch: all that the journal still has
   double interval = 1;          ///< of top: seconds between two looks

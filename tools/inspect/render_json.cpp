@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/inspect/json_writer.hpp"
 
 namespace kvlease::inspect {
@@ -199,56 +201,7 @@ void write(json_writer& j, std::string_view name, const histogram& h) {
   j.end_object();
 }
 
-}  // namespace
-
-std::string id_text(std::uint64_t value) { return to_string(id<struct any_tag>{value}); }
-
-std::string snapshot_json(const inspection_snapshot& s, health state,
-                          std::span<const explanation> explained) {
-  std::string out;
-  out.reserve(4096 + s.operations.size() * 320 + s.leases.size() * 200 + s.owners.size() * 160);
-  json_writer j{out};
-  const auto lines = [&j](std::string_view name, const auto& values) {
-    list(j, name, values, [&j](const auto& v) { write(j, v); });
-  };
-  j.begin_object();
-  version(j);
-  j.key("runtime").text(std::to_string(s.runtime.value));
-  j.key("taken").text(utc(s.taken));
-  j.key("uptime_seconds").seconds(s.uptime);
-  j.key("health").text(to_string(state));
-  j.key("draining").boolean(s.draining);
-  write_fatal(j, s.fatal);
-  j.key("exposure_bytes").number(s.exposure_bytes);
-  j.key("operations_total").number(s.operations_total);
-  j.key("leases_total").number(s.leases_total);
-  lines("actors", s.actors);
-  lines("pools", s.pools);
-  lines("operations", s.operations);
-  lines("leases", s.leases);
-  lines("owners", s.owners);
-  lines("registrations", s.registrations);
-  lines("providers", s.providers);
-  lines("devices", s.devices);
-  texts(j, "holds", s.holds);
-  if (!explained.empty())
-    list(j, "explanations", explained, [&j](const explanation& e) { write(j, e, false); });
-  j.end_object();
-  return out;
-}
-
-std::string why_json(const explanation& e) {
-  std::string out;
-  json_writer j{out};
-  write(j, e, true);
-  return out;
-}
-
-std::string metrics_json(const inspection_metrics& m) {
-  std::string out;
-  json_writer j{out};
-  j.begin_object();
-  version(j);
+void write_members(json_writer& j, const inspection_metrics& m) {
   j.key("operations_total").begin_object();
   for (const auto& [name, value] : m.operations_total) j.key(name).number(value);
   j.end_object();
@@ -268,28 +221,11 @@ std::string metrics_json(const inspection_metrics& m) {
   j.key("messages_rejected").begin_object();
   for (const auto& [name, value] : m.messages_rejected) j.key(name).number(value);
   j.end_object();
-  j.end_object();
-  return out;
 }
 
-std::string health_json(health state, bool fatal, std::uint64_t exposure_bytes) {
-  std::string out;
-  json_writer j{out};
+void write(json_writer& j, const journal_event& e, bool with_version) {
   j.begin_object();
-  version(j);
-  j.key("health").text(to_string(state));
-  j.key("status").number(static_cast<int>(state));
-  j.key("fatal").boolean(fatal);
-  j.key("exposure_bytes").number(exposure_bytes);
-  j.end_object();
-  return out;
-}
-
-std::string event_json(const journal_event& e) {
-  std::string out;
-  json_writer j{out};
-  j.begin_object();
-  version(j);
+  if (with_version) version(j);
   j.key("sequence").number(e.sequence);
   j.key("at_seconds").seconds(e.at);
   j.key("what").text(e.what);
@@ -299,6 +235,117 @@ std::string event_json(const journal_event& e) {
     if (e.subject[i] != 0) j.key(names[i]).text(id_text(e.subject[i]));
   j.key("value").number(e.value);
   j.end_object();
+}
+
+void write_drain(json_writer& j, const std::optional<drain_note>& d) {
+  j.key("drain");
+  if (!d) {
+    j.null();
+    return;
+  }
+  j.begin_object();
+  j.key("waits_for").text(d->waits_for);
+  j.key("requests_open").number(d->requests_open);
+  j.key("deadline_in_seconds").seconds(d->deadline_in);
+  j.end_object();
+}
+
+}  // namespace
+
+std::string id_text(std::uint64_t value) { return to_string(id<struct any_tag>{value}); }
+
+std::string snapshot_json(const inspection_snapshot& s, health state, const snapshot_extras& with) {
+  std::string out;
+  out.reserve(4096 + s.operations.size() * 320 + s.leases.size() * 200 + s.owners.size() * 160);
+  json_writer j{out};
+  const auto lines = [&j](std::string_view name, const auto& values) {
+    list(j, name, values, [&j](const auto& v) { write(j, v); });
+  };
+  j.begin_object();
+  version(j);
+  j.key("runtime").text(std::to_string(s.runtime.value));
+  j.key("runtime_index").number(with.index);
+  j.key("runtimes").number(with.runtimes);
+  j.key("taken").text(utc(s.taken));
+  j.key("uptime_seconds").seconds(s.uptime);
+  j.key("health").text(to_string(state));
+  j.key("draining").boolean(s.draining);
+  write_fatal(j, s.fatal);
+  j.key("exposure_bytes").number(s.exposure_bytes);
+  j.key("operations_total").number(s.operations_total);
+  j.key("leases_total").number(s.leases_total);
+  lines("actors", s.actors);
+  lines("pools", s.pools);
+  lines("operations", s.operations);
+  lines("leases", s.leases);
+  lines("owners", s.owners);
+  lines("registrations", s.registrations);
+  lines("providers", s.providers);
+  lines("devices", s.devices);
+  texts(j, "holds", s.holds);
+  write_drain(j, with.drain);
+  if (!with.explained.empty())
+    list(j, "explanations", with.explained, [&j](const explanation& e) { write(j, e, false); });
+  if (with.metrics) {
+    j.key("metrics").begin_object();
+    write_members(j, *with.metrics);
+    j.end_object();
+  }
+  if (with.events) list(j, "events", *with.events, [&j](const journal_event& e) { write(j, e, false); });
+  j.end_object();
+  return out;
+}
+
+std::string why_json(const explanation& e) {
+  std::string out;
+  json_writer j{out};
+  write(j, e, true);
+  return out;
+}
+
+std::string metrics_json(const inspection_metrics& m) {
+  std::string out;
+  json_writer j{out};
+  j.begin_object();
+  version(j);
+  write_members(j, m);
+  j.end_object();
+  return out;
+}
+
+std::string health_json(std::span<const runtime_health> runtimes, const std::optional<drain_note>& drain) {
+  runtime_health all;
+  for (const auto& r : runtimes) {
+    all.state = std::max(all.state, r.state);
+    all.fatal = all.fatal || r.fatal;
+    all.exposure_bytes += r.exposure_bytes;
+  }
+  std::string out;
+  json_writer j{out};
+  const auto members = [&j](const runtime_health& r) {
+    j.key("health").text(to_string(r.state));
+    j.key("status").number(static_cast<int>(r.state));
+    j.key("fatal").boolean(r.fatal);
+    j.key("exposure_bytes").number(r.exposure_bytes);
+  };
+  j.begin_object();
+  version(j);
+  members(all);
+  write_drain(j, drain);
+  list(j, "runtimes", runtimes, [&](const runtime_health& r) {
+    j.begin_object();
+    j.key("runtime_index").number(r.index);
+    members(r);
+    j.end_object();
+  });
+  j.end_object();
+  return out;
+}
+
+std::string event_json(const journal_event& e) {
+  std::string out;
+  json_writer j{out};
+  write(j, e, true);
   return out;
 }
 

@@ -87,14 +87,13 @@ void write_track(trace_writer& w, const track_key& key, int track,
                  const std::vector<const journal_event*>& events, bool open, std::chrono::nanoseconds now) {
   w.name("thread_name", key.first, track, track_name(key));
   const auto end = open ? std::max(now, events.back()->at) : events.back()->at;
-  if (key.first != group::actors) {
-    w.slice(key, track, track_name(key), events.front()->at, end);
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      const auto until = i + 1 < events.size() ? events[i + 1]->at : end;
-      if (until > events[i]->at) w.slice(key, track, events[i]->what, events[i]->at, until);
-    }
+  const bool lasts = key.first != group::actors;
+  if (lasts) w.slice(key, track, track_name(key), events.front()->at, end);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const auto until = i + 1 < events.size() ? events[i + 1]->at : end;
+    if (lasts && until > events[i]->at) w.slice(key, track, events[i]->what, events[i]->at, until);
+    w.instant(key, track, *events[i]);
   }
-  for (const auto* e : events) w.instant(key, track, *e);
 }
 
 }  // namespace
@@ -109,9 +108,10 @@ std::string trace_json(std::span<const journal_event> events, const inspection_s
   std::string out;
   trace_writer w{out};
   w.j.begin_object();
+  // The format lets a trace have members of its own; readers pass over them.
+  w.j.key("schema_version").number(inspection_schema_version);
   w.j.key("displayTimeUnit").text("ms");
   w.j.key("otherData").begin_object();
-  w.j.key("schema_version").text(std::to_string(inspection_schema_version));
   w.j.key("runtime").text(std::to_string(open.runtime.value)).end_object();
   w.j.key("traceEvents").begin_array();
   for (const auto& [g, text] : groups) w.name("process_name", g, std::nullopt, text);

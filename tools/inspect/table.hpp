@@ -14,9 +14,17 @@ struct cell {
   tone as = tone::plain;
 };
 
+/// What becomes of a column where the width does not suffice for all of them.
+struct column {
+  std::string head;
+  bool right = false;     ///< aligned
+  unsigned dropped = 0;   ///< 1 goes first, then 2, ...; 0 stays
+  std::size_t least = 0;  ///< columns down to which it shrinks before any is dropped; 0: it does not
+  bool last = false;      ///< is cut only when no column is left to drop
+};
+
 struct table {
-  std::vector<std::string> head;
-  std::vector<bool> right;  ///< aligned; one a column
+  std::vector<column> columns;
   std::vector<std::vector<cell>> rows;
 };
 
@@ -25,7 +33,8 @@ struct paper {
   bool colour = false;
 };
 
-/// One text a line, the head first. Where the width does not suffice, the widest columns are cut.
+/// One text a line, the head first; none is wider than the paper. Where it does not suffice: texts that may
+/// shrink do, then columns are dropped in their order, then the `last` one is cut.
 std::vector<std::string> lay_out(const table& t, const paper& on);
 
 /// With the colour's escapes around it, where the paper has colour.

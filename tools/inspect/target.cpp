@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +13,10 @@
 
 #include "tools/inspect/format.hpp"
 #include "tools/inspect/http_client.hpp"
+#include "tools/inspect/read_json.hpp"
+#include "tools/inspect/render_json.hpp"
+#include "tools/inspect/render_metrics.hpp"
+#include "tools/inspect/render_trace.hpp"
 #include "tools/serve/addresses.hpp"
 
 namespace kvlease::inspect {
@@ -73,8 +78,7 @@ result<target> target::open(const inspect_options& o) {
   target t;
   if (o.file.empty()) {
     t.name_ = o.socket.empty() ? serve::default_socket_path() : o.socket;
-    if (o.runtime > 0) t.prefix_ = fmt::format("/runtime/{}", o.runtime);
-    return t;
+    return o.runtime ? t.of_runtime(*o.runtime) : t;
   }
   t.name_ = o.file;
   const auto text = read_all(o.file);
@@ -87,11 +91,34 @@ result<target> target::open(const inspect_options& o) {
   return t;
 }
 
+target target::of_runtime(std::size_t index) const {
+  target t = *this;
+  if (live()) t.prefix_ = fmt::format("/runtime/{}", index);
+  return t;
+}
+
 std::string target::path(std::string_view of) const { return prefix_ + std::string{of}; }
 
+result<std::string> target::from_file(std::string_view of) const {
+  const auto missing = [this](const char* what) {
+    return fail(errc::unsupported,
+                fmt::format("'{}' was saved without {}: `kvlease inspect snapshot` of a live "
+                            "runtime has them",
+                            name_, what));
+  };
+  if (of == "/trace") {
+    const auto saved = events_of(file_);
+    return saved ? result<std::string>{trace_json(saved->events, saved->open)} : missing("its events");
+  }
+  const auto metrics = metrics_of(file_);
+  if (!metrics) return missing("its metrics");
+  if (of != "/metrics") return metrics_json(*metrics);
+  const std::vector<runtime_metrics> one{{"0", health_of(file_), *metrics}};
+  return metrics_text(one);
+}
+
 result<std::string> target::text(std::string_view of) const {
-  if (!live())
-    return fail(errc::unsupported, fmt::format("'{}' is a snapshot: only a live runtime has this", name_));
+  if (!live()) return from_file(of);
   auto a = http_get(name_, path(of), answer_within);
   if (!a) return tl::unexpected{a.error()};
   if (a->status == 200) return std::move(a->body);
@@ -101,9 +128,18 @@ result<std::string> target::text(std::string_view of) const {
               fmt::format("'{}' answers {}{}{}", name_, a->status, why.empty() ? "" : ": ", why));
 }
 
-result<nlohmann::json> target::snapshot(std::size_t limit, std::size_t explain) const {
+result<nlohmann::json> target::snapshot(std::size_t limit) const {
   if (!live()) return file_;
-  const auto answer = text(fmt::format("/snapshot?limit={}&explain={}", limit, explain));
+  const auto answer = text(fmt::format("/snapshot?limit={}", limit));
+  if (!answer) return tl::unexpected{answer.error()};
+  return parsed(*answer, name_);
+}
+
+result<nlohmann::json> target::whole_snapshot(std::size_t limit, std::size_t explain,
+                                              std::size_t events) const {
+  if (!live()) return file_;
+  const auto answer =
+      text(fmt::format("/snapshot?limit={}&explain={}&events={}&metrics=1", limit, explain, events));
   if (!answer) return tl::unexpected{answer.error()};
   return parsed(*answer, name_);
 }
@@ -120,12 +156,19 @@ result<nlohmann::json> target::why(const subject& about) const {
 }
 
 result<std::string> target::health() const {
-  if (!live()) return text_of(file_, "health");
+  const auto all = health_of_all();
+  if (!all) return tl::unexpected{all.error()};
+  return text_of(*all, "health");
+}
+
+result<nlohmann::json> target::health_of_all() const {
+  if (!live()) return file_;
   const auto a = http_get(name_, path("/health"), answer_within);
   if (!a) return tl::unexpected{a.error()};
-  const auto j = parsed(a->body, name_);
-  if (!j) return tl::unexpected{j.error()};
-  return text_of(*j, "health");
+  auto j = parsed(a->body, name_);
+  if (j && !j->contains("health"))
+    return fail(errc::invalid, fmt::format("'{}' answers {}: {}", name_, a->status, text_of(*j, "error")));
+  return j;
 }
 
 }  // namespace kvlease::inspect

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tools/inspect/format.hpp"
+#include "tools/inspect/text_width.hpp"
 #include "tools/inspect/views.hpp"
 
 namespace kvlease::inspect {
@@ -16,17 +17,26 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t head_lines = 4, foot_lines = 1;
+/// Fits 40 columns.
 const std::vector<std::string> help_lines{
+    "  up, k      the row above",
+    "  down, j    the row below",
+    "  page up and down, home, end",
+    "  enter      why is it held",
+    "  escape     back",
+    "  s          sort by the next column",
+    "  r          reverse the order",
+    "  /          filter: type, enter keeps",
+    "             it, escape drops it",
+    "  tab        operations or leases",
+    "  space      pause",
+    "  ?          this help",
+    "  q          quit",
     "",
-    "  up, k        the row above          s   sort by the next column",
-    "  down, j      the row below          r   reverse the order",
-    "  page up and down, home, end         /   filter: type, enter keeps it, escape drops it",
-    "  enter        why is it held         tab operations or leases",
-    "  escape       back                   space  pause",
-    "  ?            this help              q   quit",
-    "",
-    "  ACCESS: can the backend still touch the memory?  COPIES: can our own copies?",
-    "  FATAL IN: when the runtime stops releasing anything, unless the evidence comes.",
+    "  ACCESS: can the backend still touch",
+    "  the memory? COPIES: can our copies?",
+    "  FATAL IN: then nothing is released",
+    "  any more, unless the evidence comes.",
 };
 
 bool holds(const json& row, const std::string& filter) {
@@ -185,9 +195,23 @@ bool top_model::press_command(char c) {
   return true;
 }
 
+/// In the detail view: pages of a long answer. False for another key.
+bool top_model::scroll(const key& k) {
+  constexpr std::size_t page = 10;
+  if (k.kind == key_kind::page_down)
+    scrolled_ += page;
+  else if (k.kind == key_kind::page_up)
+    scrolled_ -= std::min(scrolled_, page);
+  else
+    return false;
+  if (why_.is_object()) scrolled_ = std::min(scrolled_, why_lines(why_, {40, false}).size());
+  return true;
+}
+
 bool top_model::press(const key& k) {
   if (editing_) return press_filter(k);
   constexpr long page_rows = 10, far = std::numeric_limits<int>::max();
+  if (detail_ && !help_ && scroll(k)) return true;
   switch (k.kind) {
     case key_kind::interrupt:
       return false;
@@ -213,6 +237,7 @@ bool top_model::press(const key& k) {
       break;
     case key_kind::enter:
       detail_ = !selected_id_.empty();
+      scrolled_ = 0;
       why_ = nullptr;
       break;
     case key_kind::escape:
@@ -242,8 +267,12 @@ std::vector<std::string> top_model::body(std::size_t width, std::size_t height, 
   if (help_) return help_lines;
   if (detail_) {
     if (const auto about = why_.is_object() ? why_.value("about", json::object()) : json::object();
-        text_of(about, "id") == selected_id_)
-      return why_lines(why_, on);
+        text_of(about, "id") == selected_id_) {
+      auto lines = why_lines(why_, on);
+      const auto hidden = lines.size() > height ? lines.size() - height : 0;
+      lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(std::min(scrolled_, hidden)));
+      return lines;
+    }
     return {"", "  asking ..."};
   }
   const auto all = rows();
@@ -255,13 +284,13 @@ std::vector<std::string> top_model::body(std::size_t width, std::size_t height, 
   auto lines = lay_out(list_table(shown, what()), on);
   if (const auto at = selected_ - first + 1; at < lines.size()) {
     const auto plain = lay_out(list_table(shown, what()), {on.width, false})[at];
-    lines[at] = "\x1b[7m" + plain + std::string(width - std::min(width, width_of(plain)), ' ');
+    lines[at] = "\x1b[7m" + plain + std::string(width - std::min(width, width_of(plain)), ' ') + "\x1b[0m";
   }
   return lines;
 }
 
 std::vector<std::string> top_model::draw(screen_size size, bool colour) const {
-  const auto width = std::max<std::size_t>(size.width, 20) - 1;
+  const auto width = std::max<std::size_t>(size.width, 2) - 1;
   const auto height = std::max<std::size_t>(size.height, head_lines + foot_lines + 2);
   const paper on{width, colour};
   std::vector<std::string> out;
@@ -269,7 +298,11 @@ std::vector<std::string> top_model::draw(screen_size size, bool colour) const {
   const auto facts =
       snapshot_.is_null()
           ? std::string{"no answer yet"}
-          : fmt::format("up {}  {} operations  {} leases  exposure {} bytes{}{}",
+          : fmt::format("{}up {}  {} operations  {} leases  exposure {} bytes{}{}",
+                        number_of(snapshot_, "runtimes") > 1
+                            ? fmt::format("runtime {:.0f} of {:.0f}  ", number_of(snapshot_, "runtime_index"),
+                                          number_of(snapshot_, "runtimes"))
+                            : "",
                         span_text(snapshot_, "uptime_seconds"), text_of(snapshot_, "operations_total"),
                         text_of(snapshot_, "leases_total"), text_of(snapshot_, "exposure_bytes"),
                         flag_of(snapshot_, "draining") ? "  draining" : "",
@@ -297,6 +330,7 @@ std::vector<std::string> top_model::draw(screen_size size, bool colour) const {
                : toned(cut("enter why  s sort  r reverse  / filter  tab leases  space pause  ? help  q quit",
                            width),
                        tone::soft, on));
+  for (auto& line : out) line = clip_line(line, width);
   return out;
 }
 

@@ -42,12 +42,14 @@ class top_model {
   void keep_selection();
   void move(long by);
   bool press_filter(const key& k);
+  bool scroll(const key& k);
   bool press_command(char c);
   std::vector<std::string> body(std::size_t width, std::size_t height, const paper& on) const;
 
   nlohmann::json snapshot_, why_;
   std::string trouble_, filter_, selected_id_;
   std::size_t selected_ = 0;
+  std::size_t scrolled_ = 0;  ///< lines of the detail view that have gone up
   std::size_t sort_ = 0;
   bool reverse_ = false, editing_ = false, paused_ = false, help_ = false, detail_ = false, leases_ = false;
 };

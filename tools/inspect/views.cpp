@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tools/inspect/format.hpp"
+#include "tools/inspect/text_width.hpp"
 
 namespace kvlease::inspect {
 
@@ -12,138 +14,30 @@ namespace {
 
 using nlohmann::json;
 
-tone tone_of_answer(std::string_view answer) {
-  if (answer == "unproven" || answer == "stuck" || answer == "down") return tone::bad;
-  return answer == "running" || answer == "pending" ? tone::warn : tone::plain;
-}
-
-/// Less than a second, or past.
-tone tone_of_due(const json& object, const char* member) {
-  return number_of(object, member, 1e9) < 1 ? tone::bad : tone::plain;
-}
-
-cell text(const json& object, const char* member) { return {text_of(object, member)}; }
-cell answer(const json& object, const char* member) {
-  auto t = text_of(object, member);
-  const auto as = tone_of_answer(t);
-  return {std::move(t), as};
-}
-cell span(const json& object, const char* member) { return {span_text(object, member)}; }
-cell due(const json& object, const char* member) {
-  return {span_text(object, member), tone_of_due(object, member)};
-}
-cell size(const json& object, const char* member) { return {size_text(number_of(object, member))}; }
-cell reasons(const json& object) { return {joined(list_of(object, "reasons")), tone::warn}; }
-
-struct column {
-  const char* head;
-  bool right;
-  cell (*of)(const json&);
-};
-
-std::vector<column> columns_of(std::string_view what) {
-  if (what == "operations")
-    return {{"OPERATION", false, [](const json& o) { return text(o, "id"); }},
-            {"WAY", false, [](const json& o) { return text(o, "way"); }},
-            {"REQUEST", false, [](const json& o) { return text(o, "request"); }},
-            {"LEASE", false, [](const json& o) { return text(o, "lease"); }},
-            {"OUTCOME", false,
-             [](const json& o) {
-               auto t = text_of(o, "outcome");
-               return t.empty() ? cell{"pending", tone::soft} : cell{std::move(t)};
-             }},
-            {"ACCESS", false, [](const json& o) { return answer(o, "access"); }},
-            {"COPIES", false, [](const json& o) { return answer(o, "copies"); }},
-            {"PROOF", false, [](const json& o) { return text(o, "proof"); }},
-            {"AGE", true, [](const json& o) { return span(o, "age_seconds"); }},
-            {"DEADLINE", true, [](const json& o) { return cell{span_text(o, "deadline_in_seconds")}; }},
-            {"FATAL IN", true, [](const json& o) { return due(o, "fatal_in_seconds"); }},
-            {"HELD BECAUSE", false, [](const json& o) { return reasons(o); }}};
-  if (what == "leases")
-    return {{"LEASE", false, [](const json& o) { return text(o, "id"); }},
-            {"WAY", false, [](const json& o) { return text(o, "way"); }},
-            {"REQUEST", false, [](const json& o) { return text(o, "request"); }},
-            {"STATE", false, [](const json& o) { return text(o, "state"); }},
-            {"ROWS", true, [](const json& o) { return text(o, "rows"); }},
-            {"SIZE", true, [](const json& o) { return size(o, "bytes"); }},
-            {"AGE", true, [](const json& o) { return span(o, "age_seconds"); }},
-            {"HELD BECAUSE", false, [](const json& o) { return reasons(o); }}};
-  if (what == "pools")
-    return {
-        {"POOL", false, [](const json& o) { return text(o, "name"); }},
-        {"SLOT SIZE", true, [](const json& o) { return size(o, "slot_bytes"); }},
-        {"SLOTS", true, [](const json& o) { return text(o, "total"); }},
-        {"FREE", true, [](const json& o) { return text(o, "free"); }},
-        {"LENT", true, [](const json& o) { return text(o, "lent"); }},
-        {"AWAITING PROOF", true, [](const json& o) { return text(o, "awaiting_proof"); }},
-        {"QUARANTINED", true, [](const json& o) {
-           return cell{text_of(o, "quarantined"), number_of(o, "quarantined") > 0 ? tone::bad : tone::plain};
-         }}};
-  if (what == "registrations")
-    return {{"PART", false, [](const json& o) { return text(o, "part"); }},
-            {"STATE", false, [](const json& o) { return text(o, "state"); }},
-            {"AGE", true, [](const json& o) { return span(o, "age_seconds"); }},
-            {"REASON", false, [](const json& o) { return text(o, "reason"); }}};
-  if (what == "owners")
-    return {{"OWNER", false, [](const json& o) { return text(o, "id"); }},
-            {"WAY", false, [](const json& o) { return text(o, "way"); }},
-            {"REQUEST", false, [](const json& o) { return text(o, "request"); }},
-            {"CLAIMS", true, [](const json& o) { return text(o, "claims"); }},
-            {"DEADLINE", true, [](const json& o) { return cell{span_text(o, "deadline_in_seconds")}; }},
-            {"FATAL IN", true, [](const json& o) { return due(o, "fatal_in_seconds"); }},
-            {"DRAINS BECAUSE", false, [](const json& o) { return text(o, "drain_reason"); }}};
-  if (what == "providers")
-    return {{"PROVIDER", false, [](const json& o) { return text(o, "uri"); }},
-            {"ATTEMPTS", true, [](const json& o) { return text(o, "attempts"); }},
-            {"BUSY", true,
-             [](const json& o) { return cell{text_of(o, "workers_busy") + " of " + text_of(o, "workers")}; }},
-            {"UNITS", false,
-             [](const json& o) {
-               std::string all;
-               if (o.contains("units") && o["units"].is_object())
-                 for (const auto& [k, v] : o["units"].items())
-                   all += (all.empty() ? "" : ", ") + v.dump() + " " + k;
-               return cell{all};
-             }},
-            {"CAN PROVE", false, [](const json& o) { return cell{joined(list_of(o, "proofs"))}; }}};
-  if (what == "devices")
-    return {{"DEVICE", false, [](const json& o) { return text(o, "name"); }},
-            {"PENDING", true, [](const json& o) { return text(o, "pending"); }},
-            {"COPIES", true, [](const json& o) { return text(o, "copies"); }},
-            {"MOVED", true, [](const json& o) { return size(o, "bytes"); }},
-            {"UNPROVEN", true, [](const json& o) { return text(o, "unproven"); }},
-            {"LOST", false, [](const json& o) {
-               return cell{text_of(o, "lost"), tone::bad};
-             }}};
-  if (what == "actors")
-    return {{"ACTOR", false, [](const json& o) { return text(o, "kind"); }},
-            {"STATE", false, [](const json& o) { return answer(o, "state"); }},
-            {"HEARD", true,
-             [](const json& o) {
-               return flag_of(o, "answered") ? cell{"now", tone::soft}
-                                             : cell{span_text(o, "age_seconds") + " ago", tone::bad};
-             }},
-            {"MAILBOX", true, [](const json& o) { return text(o, "mailbox"); }},
-            {"HANDLED", true, [](const json& o) { return text(o, "handled"); }},
-            {"BUSY", true, [](const json& o) { return span(o, "busy_seconds"); }},
-            {"OLDEST UNANSWERED", true, [](const json& o) { return span(o, "oldest_unanswered_seconds"); }}};
-  return {
-      {"HOLD", false, [](const json& o) { return cell{o.is_string() ? o.get<std::string>() : o.dump()}; }}};
-}
-
 class lines {
  public:
   explicit lines(const paper& on) : on_{on} {}
   void add(const std::string& indent, const std::string& what, const std::string& value,
            tone as = tone::plain) {
     if (value.empty()) return;
-    const auto head = fmt::format("{}{:<{}}  ", indent, what, 14 - indent.size());
-    const auto room = on_.width > head.size() + 10 ? on_.width - head.size() : 0;
+    auto head = fmt::format("{}{:<{}}  ", indent, what, 14 - indent.size());
+    if (on_.width > 0) head = cut(head, std::max(on_.width / 2, std::size_t{1}));
+    const auto room =
+        on_.width > 0 ? std::max(on_.width - std::min(on_.width, width_of(head)), std::size_t{1}) : 0;
     bool first = true;
     for (const auto& part : wrapped(value, room)) {
       out.push_back((first ? toned(head, tone::soft, on_) : std::string(width_of(head), ' ')) +
                     toned(part, as, on_));
       first = false;
+    }
+  }
+  void title(const std::string& name, const std::string& state) {
+    const auto line = name + ": " + state;
+    if (on_.width > 0 && width_of(line) > on_.width) {
+      out.push_back(cut(name + ":", on_.width));
+      add("  ", "state", state);
+    } else {
+      out.push_back(cut(line, width_of(line)));
     }
   }
   std::vector<std::string> out;
@@ -155,15 +49,72 @@ class lines {
     std::vector<std::string> parts(1);
     for (std::size_t from = 0; from < all.size();) {
       const auto end = std::min(all.find(' ', from), all.size());
-      const auto word = all.substr(from, end - from);
+      auto word = all.substr(from, end - from);
+      if (width_of(word) > room) {  // no blank to fold at
+        if (!parts.back().empty()) parts.emplace_back();
+        for (; width_of(word) > room; word.erase(0, parts[parts.size() - 2].size())) {
+          parts.back() = leading(word, room);
+          parts.emplace_back();
+        }
+      }
       if (!parts.back().empty() && width_of(parts.back()) + 1 + width_of(word) > room) parts.emplace_back();
       parts.back() += (parts.back().empty() ? "" : " ") + word;
       from = end + 1;
     }
     return parts;
   }
+  /// The most of the front of `word` that `room` columns hold, and at least a character.
+  static std::string leading(const std::string& word, std::size_t room) {
+    std::size_t end = 0, width = 0;
+    while (end < word.size()) {
+      auto next = end + 1;
+      while (next < word.size() && (static_cast<unsigned char>(word[next]) & 0xC0U) == 0x80) ++next;
+      width += width_of(std::string_view{word}.substr(end, next - end));
+      if (width > room && end > 0) break;
+      end = next;
+    }
+    return word.substr(0, end);
+  }
   const paper on_;
 };
+
+/// " (0 of 2)": which of a process' runtimes it is.
+std::string which_of(const json& s) {
+  const auto all = number_of(s, "runtimes");
+  return all > 1 ? fmt::format(" ({:.0f} of {:.0f})", number_of(s, "runtime_index"), all) : "";
+}
+
+/// Of what fatal expiry has been latched.
+std::string fatal_text(const json& f) {
+  const auto request = text_of(f, "request");
+  const auto whose = request.empty() ? "the registrations" : text_of(f, "way") + " of request " + request;
+  return whose + ": " + text_of(f, "reason");
+}
+
+/// What the runtime's end waits for, and how long it may.
+std::vector<std::string> drain_texts(const json& s) {
+  std::vector<std::string> out;
+  if (const auto it = s.find("drain"); it != s.end() && it->is_object()) {
+    auto line = "waits for " + text_of(*it, "waits_for");
+    if (const auto open = number_of(*it, "requests_open"); open > 0)
+      line += fmt::format(", {:.0f} requests are open", open);
+    if (const auto in = span_text(*it, "deadline_in_seconds"); !in.empty())
+      line += ", at most " + in + " more";
+    out.push_back(line);
+  } else if (flag_of(s, "draining")) {
+    out.emplace_back(status_of_health(text_of(s, "health")) == 0 ? "over: nothing is held"
+                                                                 : "waits for evidence");
+  }
+  const json* first = nullptr;
+  for (const auto& o : list_of(s, "owners"))
+    if (flag_of(s, "draining") && number_of(o, "fatal_in_seconds", 1e18) <
+                                      (first == nullptr ? 1e18 : number_of(*first, "fatal_in_seconds")))
+      first = &o;
+  if (first != nullptr && s.contains("fatal") && s["fatal"].is_null())
+    out.push_back(fmt::format("fatal expiry in {} ({}) unless the evidence comes",
+                              span_text(*first, "fatal_in_seconds"), text_of(*first, "drain_reason")));
+  return out;
+}
 
 std::string held_text(const json& snapshot) {
   std::map<std::string, double> held;
@@ -182,32 +133,23 @@ std::string held_text(const json& snapshot) {
 
 }  // namespace
 
-table list_table(const json& snapshot, std::string_view what) {
-  const auto columns = columns_of(what);
-  table t;
-  for (const auto& c : columns) {
-    t.head.emplace_back(c.head);
-    t.right.push_back(c.right);
-  }
-  for (const auto& row : list_of(snapshot, std::string{what}.c_str())) {
-    auto& cells = t.rows.emplace_back();
-    for (const auto& c : columns) cells.push_back(c.of(row));
-  }
-  return t;
-}
-
 std::vector<std::string> why_lines(const json& why, const paper& on) {
   lines l{on};
   const auto about = why.value("about", json::object());
   const auto name = text_of(about, "kind") + " " + text_of(about, "id");
   if (!flag_of(why, "found")) {
-    l.out.push_back(name + ": not known");
+    l.title(name, "not known");
   } else {
-    l.out.push_back(name + ": " + text_of(why, "state"));
+    const auto facts = why.value("facts", json::object());
+    const auto since = text_of(facts, "since_seconds");
+    l.title(name, text_of(why, "state") +
+                      (since.empty() ? "" : ", for " + span_text(std::strtod(since.c_str(), nullptr))));
     const auto outcome = text_of(why, "outcome");
+    // What was never submitted has no outcome to wait for.
+    const bool operation = text_of(about, "kind") == "operation" || !text_of(facts, "access").empty();
     const auto age = span_text(why, "outcome_age_seconds");
     l.add("  ", "outcome",
-          outcome.empty() ? "undecided"
+          outcome.empty() ? (operation ? "undecided" : "")
           : age.empty()   ? outcome
                           : outcome + ", " + age + " ago");
     for (const auto& h : list_of(why, "holders")) {
@@ -228,7 +170,8 @@ std::vector<std::string> why_lines(const json& why, const paper& on) {
   for (const auto& s : list_of(why, "unknown"))
     l.add("  ", "not known", s.is_string() ? s.get<std::string>() : s.dump(), tone::bad);
   if (const auto it = why.find("facts"); it != why.end() && it->is_object())
-    for (const auto& [k, v] : it->items()) l.add("  ", k, v.is_string() ? v.get<std::string>() : v.dump());
+    for (const auto& [k, v] : it->items())
+      if (k != "since_seconds") l.add("  ", k, v.is_string() ? v.get<std::string>() : v.dump());
   return l.out;
 }
 
@@ -236,13 +179,10 @@ std::vector<std::string> summary_lines(const json& s, const paper& on) {
   lines l{on};
   const auto state = text_of(s, "health");
   l.add("", "health", state.empty() ? "?" : state, tone_of_health(state));
-  l.add("", "runtime",
-        text_of(s, "runtime") + ", up " + span_text(s, "uptime_seconds") +
-            (flag_of(s, "draining") ? ", draining" : ""));
+  l.add("", "runtime", text_of(s, "runtime") + which_of(s) + ", up " + span_text(s, "uptime_seconds"));
   if (const auto it = s.find("fatal"); it != s.end() && it->is_object())
-    l.add("", "fatal",
-          text_of(*it, "way") + " of request " + text_of(*it, "request") + ": " + text_of(*it, "reason"),
-          tone::bad);
+    l.add("", "fatal", fatal_text(*it), tone::bad);
+  for (const auto& line : drain_texts(s)) l.add("", "drain", line, tone::warn);
   l.add("", "operations", text_of(s, "operations_total"));
   l.add("", "leases", text_of(s, "leases_total"));
   l.add("", "held", held_text(s));
@@ -263,16 +203,21 @@ std::vector<std::string> summary_lines(const json& s, const paper& on) {
 }
 
 std::string event_line(const json& e, const paper& on) {
+  const auto fitted = [&on](const std::string& line) { return on.width > 0 ? cut(line, on.width) : line; };
   if (e.contains("lost"))
-    return toned(fmt::format("{} events were overwritten before they could be read", e["lost"].dump()),
-                 tone::bad, on);
+    return toned(
+        fitted(fmt::format("{} events were overwritten before they could be read", e["lost"].dump())),
+        tone::bad, on);
   if (!e.contains("what")) return "";
   std::string about;
   for (const auto* k : {"operation", "lease", "request", "other"})
     if (e.contains(k)) about += fmt::format("{}{} {}", about.empty() ? "" : ", ", k, text_of(e, k));
-  const auto line = fmt::format("{:>12.6f}  {:<16}  {:<28}  {}", number_of(e, "at_seconds"),
-                                text_of(e, "from"), text_of(e, "what"), about);
-  return on.width > 0 ? cut(line, on.width) : line;
+  if (on.width > 0 && on.width < 80)  // whose record it is goes first
+    return fitted(fmt::format("{:>9.3f}  {}  {}", number_of(e, "at_seconds"), text_of(e, "what"), about));
+  auto line = fmt::format("{:>12.6f}  {:<16}  {:<28}  {}", number_of(e, "at_seconds"), text_of(e, "from"),
+                          text_of(e, "what"), about);
+  while (line.ends_with(' ')) line.pop_back();
+  return fitted(line);
 }
 
 tone tone_of_health(std::string_view h) {

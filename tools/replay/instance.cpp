@@ -46,6 +46,8 @@ result<std::unique_ptr<instance>> make_instance(const replay_plan& plan, std::si
   o.on_fatal = std::move(on_fatal);
   o.journal = plan.journal;
   o.shutdown_grace = plan.shutdown_grace;
+  o.unproven_budget = plan.unproven_budget;
+  o.meters = plan.meters;
   if (!plan.journal_path.empty()) o.journal_file = plan.journal_path + "." + std::to_string(number);
   o.open_provider = [&, raw = made.get()](const provider_context& context) {
     auto faults = plan.faults;

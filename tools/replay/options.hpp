@@ -66,7 +66,9 @@ struct replay_plan {
   bool local_reuse = true;
   bool quiet = false;
   bool journal = true;
-  std::chrono::duration<double> shutdown_grace{5};  ///< runtime_options::shutdown_grace
+  std::chrono::duration<double> shutdown_grace{5};                      ///< runtime_options::shutdown_grace
+  std::chrono::nanoseconds unproven_budget = std::chrono::seconds{60};  ///< runtime_options::unproven_budget
+  bool meters = true;                                                   ///< runtime_options::meters
   std::string journal_path;
   std::function<void(runtime&)> on_instance;  ///< called with each runtime that was started; empty: nothing
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 
 namespace kvlease::serve {
 
@@ -52,7 +53,8 @@ result<std::unique_ptr<host_service>> host_service::start(
     made->floors_.push_back(std::make_unique<request_floor>(made->plan_, plan.instances.pool_blocks));
     made->floors_.back()->device = drilled;
   }
-  made->routes_ = std::make_unique<inspection_routes>(std::move(ports));
+  made->routes_ =
+      std::make_unique<inspection_routes>(std::move(ports), [raw = made.get()] { return raw->draining(); });
   made->requests_ = std::make_unique<job_queue>(plan.instances.concurrency, plan.queued);
   auto server =
       http_server::start({.socket_path = plan.socket,
@@ -79,7 +81,7 @@ host_service::~host_service() {
 
 void host_service::handle(const http_request& request, const http_reply& reply) {
   if (request.path != "/request") return reply(routes_->answer(request));
-  if (request.method != "POST") return reply(problem(405, "requests are posted"));
+  if (request.method != "POST") return reply(wrong_method("POST", "requests are posted"));
   take_request(request, reply);
 }
 
@@ -110,29 +112,53 @@ void host_service::take_request(const http_request& request, const http_reply& r
   reply(problem(503, fmt::format("{} requests wait already", plan_.queued)));
 }
 
+std::optional<inspect::drain_note> host_service::draining() {
+  const std::lock_guard lock{mutex_};
+  if (!draining_) return std::nullopt;
+  return inspect::drain_note{evidence_ ? "evidence" : "requests", open_, drain_until_ - steady::now()};
+}
+
+runtime_drain host_service::drain_one(std::size_t n) {
+  auto& lender = *instances_[n]->lender;
+  const auto began = steady::now();
+  auto stopped = lender.stop(plan_.drain);
+  runtime_drain r;
+  r.stopped = stopped.stopped;
+  r.seconds = std::chrono::duration<double>(steady::now() - began).count();
+  r.retained = std::move(stopped.retained);
+  if (!r.stopped && r.retained.empty()) r.retained.emplace_back("not stopped");
+  r.exposure_bytes = lender.exposure_bytes();
+  r.wrong_blocks = floors_[n]->wrong;
+  const auto struck = instances_[n]->faults->struck();
+  for (std::size_t k = 0; k < struck.size(); ++k)
+    if (struck[k] > 0)
+      r.faults += fmt::format("{}{} {}", r.faults.empty() ? "" : ", ", to_string(static_cast<fault_kind>(k)),
+                              struck[k]);
+  return r;
+}
+
 drain_report host_service::drain() {
   drain_report r;
   {
     std::unique_lock lock{mutex_};
+    drain_until_ = steady::now() + plan_.drain;
     draining_ = true;
     changed_.wait_for(lock, plan_.drain, [this] { return open_ == 0; });
   }
   for (auto& f : floors_) f->end();
-  r.stopped = true;
-  for (std::size_t n = 0; n < instances_.size(); ++n) {
-    auto& lender = *instances_[n]->lender;
-    const auto stopped = lender.stop(plan_.drain);
-    r.stopped = r.stopped && stopped.stopped;
-    for (const auto& line : stopped.retained) r.retained.push_back(fmt::format("runtime {}: {}", n, line));
-    if (!stopped.stopped && stopped.retained.empty())
-      r.retained.push_back(fmt::format("runtime {}: not stopped", n));
-    r.exposure_bytes += lender.exposure_bytes();
-    r.wrong_blocks += floors_[n]->wrong;
+  {
+    const std::lock_guard lock{mutex_};
+    drain_until_ = steady::now() + plan_.drain;
+    evidence_ = true;
   }
+  // All at once: one that waits for evidence must not take the others' time.
+  std::vector<std::future<runtime_drain>> drains;
+  for (std::size_t n = 0; n < instances_.size(); ++n)
+    drains.push_back(std::async(std::launch::async, [this, n] { return drain_one(n); }));
+  for (auto& d : drains) r.runtimes.push_back(d.get());
   std::unique_lock lock{mutex_};
   changed_.wait_for(lock, std::chrono::seconds{2}, [this] { return open_ == 0; });
   r.requests_open = open_;
-  r.stopped = r.stopped && open_ == 0;
   return r;
 }
 

@@ -1,6 +1,8 @@
 // A host service that embeds some runtimes: takes requests over HTTP, and shows the runtimes' inspection.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,13 +15,26 @@
 
 namespace kvlease::serve {
 
-/// How a drain ended.
-struct drain_report {
-  bool stopped = false;               ///< nothing is retained, and every request has ended
+/// How the drain of one runtime ended.
+struct runtime_drain {
+  bool stopped = false;               ///< nothing is retained
   std::vector<std::string> retained;  ///< a line for each thing that is
-  std::size_t requests_open = 0;
   std::uint64_t wrong_blocks = 0;
   std::uint64_t exposure_bytes = 0;
+  std::string faults;  ///< that struck: "hang 3, late 1"; "" for none
+  double seconds = 0;
+};
+
+struct drain_report {
+  std::vector<runtime_drain> runtimes;
+  std::size_t requests_open = 0;  ///< their threads are stuck
+
+  /// Everything has ended, and nothing was wrong.
+  bool good() const {
+    return requests_open == 0 && std::ranges::all_of(runtimes, [](const runtime_drain& r) {
+             return r.stopped && r.wrong_blocks == 0 && r.exposure_bytes == 0;
+           });
+  }
 };
 
 class host_service {
@@ -35,12 +50,15 @@ class host_service {
   std::uint16_t tcp_port() const { return server_->tcp_port(); }
   std::string device() const { return instances_.front()->device; }
 
-  /// Takes no more requests, lets those that run end, stops each runtime in the order of semantics 6.7.
-  /// Answers meanwhile what it is asked by GET.
+  /// Takes no more requests, lets those that run end, stops the runtimes, all at once, each in the order of
+  /// semantics 6.7. Answers meanwhile what it is asked by GET.
   drain_report drain();
 
  private:
+  using steady = std::chrono::steady_clock;
   host_service(const serve_plan& plan);
+  runtime_drain drain_one(std::size_t instance);
+  std::optional<inspect::drain_note> draining();
   void handle(const http_request& request, const http_reply& reply);
   void take_request(const http_request& request, const http_reply& reply);
 
@@ -52,7 +70,9 @@ class host_service {
   std::atomic<bool> draining_{false}, fatal_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t open_ = 0;  ///< requests, waiting or running
+  std::size_t open_ = 0;   ///< requests, waiting or running
+  bool evidence_ = false;  ///< a drain waits for it; before, for requests
+  steady::time_point drain_until_;
   std::unique_ptr<job_queue> requests_;
   std::unique_ptr<http_server> server_;
 };

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,7 @@ using tcp = asio::ip::tcp;
 using any_stream = beast::basic_stream<asio::generic::stream_protocol>;
 
 constexpr std::size_t max_target_bytes = 2048;
+constexpr std::string_view read_methods = "GET, HEAD";
 constexpr std::chrono::milliseconds linger_for{1000}, stream_pause{100}, accept_pause{100};
 
 /// What a browser may do with an answer: load nothing from elsewhere, and guess no type.
@@ -56,8 +58,21 @@ std::string_view view_of(beast::string_view s) { return {s.data(), s.size()}; }
 unsigned status_of(const error_code& ec) {
   if (ec == http::error::header_limit) return 431;
   if (ec == http::error::body_limit || ec == http::error::buffer_overflow) return 413;
-  if (ec == http::error::end_of_stream || ec == http::error::partial_message) return 0;
+  if (ec == http::error::end_of_stream) return 0;
   return ec.category() == http::make_error_code(http::error::bad_method).category() ? 400 : 0;
+}
+
+/// The last word to a client whose connection is taken from it: as much as goes out at once. Nothing else may
+/// be under way to it.
+template <class Socket>
+void say_last(Socket& socket, std::string_view status, std::string_view why) {
+  const auto body = fmt::format("{{\"schema_version\":1,\"error\":\"{}\"}}", why);
+  const auto text = fmt::format(
+      "HTTP/1.1 {}\r\nServer: kvlease\r\nContent-Type: application/json\r\nConnection: close\r\n"
+      "Content-Length: {}\r\n\r\n{}",
+      status, body.size(), body);
+  [[maybe_unused]] const auto n =
+      ::send(socket.native_handle(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 }  // namespace
@@ -107,7 +122,7 @@ struct http_core : std::enable_shared_from_this<http_core> {
 class session : public std::enable_shared_from_this<session> {
  public:
   session(std::shared_ptr<http_core> of, any_stream stream, bool over_tcp)
-      : of_{std::move(of)}, stream_{std::move(stream)}, over_tcp_{over_tcp} {}
+      : of_{std::move(of)}, stream_{std::move(stream)}, over_tcp_{over_tcp}, due_{of_->io} {}
 
   void read_request() {
     parser_.emplace();
@@ -116,7 +131,15 @@ class session : public std::enable_shared_from_this<session> {
     // follows.
     parser_->body_limit(std::max(of_->options.max_body_bytes, of_->options.max_post_bytes));
     be_silent();
-    stream_.expires_after(of_->options.request_within);
+    head_ = false;
+    reading_ = true;
+    stream_.expires_never();  // its own clock would close without a word
+    due_.expires_after(of_->options.request_within);
+    due_.async_wait([self = shared_from_this()](error_code ec) {
+      if (ec || self->closed_ || !self->reading_) return;
+      self->late_ = true;
+      self->stream_.cancel();  // the read ends, and on_bad_request says why
+    });
     http::async_read_header(stream_, buffer_, *parser_,
                             [self = shared_from_this()](error_code ec, std::size_t) { self->on_header(ec); });
   }
@@ -125,6 +148,7 @@ class session : public std::enable_shared_from_this<session> {
     if (closed_) return;
     closed_ = true;
     leave_silent();
+    due_.cancel();
     if (pause_) pause_->cancel();
     error_code ignored;
     stream_.socket().close(ignored);
@@ -133,9 +157,19 @@ class session : public std::enable_shared_from_this<session> {
     of_->sessions.erase(place);
   }
 
+  /// Makes room for another client.
+  void evict() {
+    if (reading_ && begun())
+      say_last(stream_.socket(), "408 Request Timeout", "the request is not complete, and others wait");
+    close();
+  }
+
   std::list<std::shared_ptr<session>>::iterator place;
 
  private:
+  /// Some of a request has come.
+  bool begun() const { return buffer_.size() > 0 || (parser_ && parser_->got_some()); }
+
   void be_silent() {
     leave_silent();
     silent_ = of_->silent.insert(of_->silent.end(), this);
@@ -150,12 +184,16 @@ class session : public std::enable_shared_from_this<session> {
     if (closed_) return;
     if (ec) return on_bad_request(ec);
     const auto& head = parser_->get();
+    if (const auto wrong = framing_problem(head); !wrong.empty()) return refuse(400, wrong);
     const bool posts = head.method() == http::verb::post && !of_->options.posts.empty() &&
                        view_of(head.target()) == of_->options.posts;
     const auto most = posts ? of_->options.max_post_bytes : of_->options.max_body_bytes;
     if (parser_->content_length().value_or(0) > most) return refuse(413, "the body is too large");
     parser_->body_limit(most);
-    if (beast::iequals(head[http::field::expect], "100-continue")) {
+    const auto expected = head[http::field::expect];
+    if (!expected.empty() && !beast::iequals(expected, "100-continue"))
+      return refuse(417, "only 100-continue can be expected");
+    if (!expected.empty()) {
       head_only_.emplace(http::status::continue_, 11);
       http::async_write(stream_, *head_only_, [self = shared_from_this()](error_code e, std::size_t) {
         if (e) return self->close();
@@ -164,6 +202,17 @@ class session : public std::enable_shared_from_this<session> {
     } else {
       read_body();
     }
+  }
+
+  /// What leaves it open where a request ends, or whom it is for (RFC 9112, 3.2 and 6).
+  std::string framing_problem(const http::request_header<>& head) const {
+    if (head.count(http::field::host) > 1 || (head.version() >= 11 && head.count(http::field::host) == 0))
+      return "there must be one Host field";
+    if (head.count(http::field::transfer_encoding) == 0) return "";
+    if (head.version() < 11) return "Transfer-Encoding needs HTTP/1.1";
+    if (!parser_->chunked() || head.count(http::field::transfer_encoding) > 1)
+      return "the only transfer coding is chunked";
+    return head.count(http::field::content_length) > 0 ? "Content-Length beside Transfer-Encoding" : "";
   }
 
   void read_body() {
@@ -176,20 +225,27 @@ class session : public std::enable_shared_from_this<session> {
   }
 
   void on_bad_request(error_code ec) {
+    if (late_) return begun() ? refuse(408, "the request did not come in time") : close();
     const auto status = status_of(ec);
     if (status == 0) return close();
-    refuse(status, status == 431   ? "the header is too large"
-                   : status == 413 ? "the body is too large"
-                                   : "this is no HTTP request: " + ec.message());
+    refuse(status, ec == http::error::partial_message ? "the request breaks off"
+                   : status == 431                    ? "the header is too large"
+                   : status == 413                    ? "the body is too large"
+                                                      : "this is no HTTP request: " + ec.message());
   }
 
   void on_request() {
+    reading_ = false;
+    due_.cancel();
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive();
     version_ = message.version();
     head_ = message.method() == http::verb::head;
     if (message.method() != http::verb::get && !head_ && message.method() != http::verb::post)
-      return refuse(405, "only GET, HEAD and POST are known");
+      return refuse(405, "only GET, HEAD and POST are known",
+                    !of_->options.posts.empty() && view_of(message.target()) == of_->options.posts
+                        ? "POST"
+                        : read_methods);
     if (message.target().size() > max_target_bytes) return refuse(414, "the target is too long");
     const auto host = view_of(message[http::field::host]);
     if (over_tcp_ && !is_loopback_host(host)) return refuse(403, "Host must name this machine's loopback");
@@ -226,13 +282,17 @@ class session : public std::enable_shared_from_this<session> {
     if (!taken) answer({503, "{\"schema_version\":1,\"error\":\"too many requests wait\"}"});
   }
 
-  void refuse(unsigned status, std::string text) {
+  void refuse(unsigned status, std::string text, std::string_view allowed = {}) {
     ++of_->refused;
+    reading_ = false;
+    due_.cancel();
     keep_alive_ = false;
     lingers_ = true;
     for (auto& c : text)
       if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = ' ';
-    answer({status, fmt::format("{{\"schema_version\":1,\"error\":\"{}\"}}", text)});
+    http_response r{status, fmt::format("{{\"schema_version\":1,\"error\":\"{}\"}}", text)};
+    r.allowed = allowed;
+    answer(std::move(r));
   }
 
   void answer(http_response r) {
@@ -248,7 +308,7 @@ class session : public std::enable_shared_from_this<session> {
     full_.emplace(static_cast<http::status>(r.status), version_);
     common_fields(*full_);
     full_->set(http::field::content_type, r.content_type);
-    if (r.status == 405) full_->set(http::field::allow, "GET, HEAD");
+    if (!r.allowed.empty()) full_->set(http::field::allow, r.allowed);
     full_->keep_alive(keep_alive_);
     full_->body() = std::move(r.body);
     full_->prepare_payload();
@@ -370,6 +430,8 @@ class session : public std::enable_shared_from_this<session> {
   std::size_t discarded_ = 0;
   std::function<std::optional<std::string>()> more_;
   std::optional<asio::steady_timer> pause_;
+  asio::steady_timer due_;               ///< the request must be complete by then
+  bool reading_ = false, late_ = false;  ///< a request is due; it has not come in time
   std::string chunk_;
 };
 
@@ -433,8 +495,9 @@ void http_core::admit(any_stream stream, bool over_tcp) {
   ++accepted;
   if (sessions.size() >= options.max_connections) {
     ++evicted;
-    if (silent.empty()) return;  // all the others are at work: this one is closed
-    silent.front()->close();
+    if (silent.empty())  // all the others are at work: this one is closed
+      return say_last(stream.socket(), "503 Service Unavailable", "too many connections are open");
+    silent.front()->evict();
   }
   auto s = std::make_shared<session>(shared_from_this(), std::move(stream), over_tcp);
   s->place = sessions.insert(sessions.end(), s);

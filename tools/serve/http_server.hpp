@@ -3,7 +3,8 @@
 //
 // Bounded in everything that a client can choose: connections (past the bound, the one that has been silent
 // for longest makes room), the size of a request, the time that it takes, streams, queued requests. What is
-// malformed, too large or unknown is answered with a 4xx.
+// malformed, too large or unknown is answered with a 4xx; so is what breaks off (400) or does not come in
+// time (408), unless the client is gone. A connection on which nothing has come is just closed.
 #pragma once
 
 #include <chrono>
@@ -32,6 +33,7 @@ struct http_response {
   /// Not empty: the answer goes on, chunk by chunk. Called on a worker, again and again, some 100 ms apart
   /// while it gives an empty text; nothing ends the answer.
   std::function<std::optional<std::string>()> more;
+  std::string allowed = {};  ///< of a 405: the methods that the path knows, as "GET, HEAD"
 };
 
 /// May be called on any thread, once; later calls do nothing. Where none comes in time, the client

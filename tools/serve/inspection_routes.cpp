@@ -39,31 +39,19 @@ result<std::uint64_t> number_of(const std::string& query, std::string_view name,
   return fail(errc::invalid, fmt::format("{} must be a number of 0 to {}", name, most));
 }
 
-http_response snapshot(inspection_port& port, const std::string& query) {
-  const auto limit = number_of(query, "limit", default_limit, max_limit);
-  if (!limit) return problem(400, limit.error().text);
-  const auto explain = number_of(query, "explain", 0, max_explained);
-  if (!explain) return problem(400, explain.error().text);
-  const auto seen = port.look(*limit);
-  std::vector<explanation> explained;
-  const auto until = std::chrono::steady_clock::now() + explain_within;
-  for (const auto& l : seen.leases) {
-    if (explained.size() >= *explain || std::chrono::steady_clock::now() > until) break;
-    if (!l.reasons.empty()) explained.push_back(port.why({subject_kind::lease, to_string(l.id)}));
+/// The journal's last `most` records.
+std::vector<journal_event> last_events(inspection_port& port, std::size_t most) {
+  const auto records = port.metrics().journal_records;
+  std::uint64_t after = records > most ? records - most : 0;
+  std::vector<journal_event> all;
+  while (all.size() < most) {
+    std::uint64_t lost = 0;
+    const auto some = port.events(after, std::min(events_at_once, most - all.size()), lost);
+    if (some.empty()) break;
+    all.insert(all.end(), some.begin(), some.end());
+    after = some.back().sequence;
   }
-  return {200, inspect::snapshot_json(seen, port.state(), explained)};
-}
-
-http_response why(inspection_port& port, std::string_view rest) {
-  const auto slash = rest.find('/');
-  const auto kind = parse_subject_kind(rest.substr(0, slash));
-  if (!kind || slash == std::string_view::npos || slash + 1 == rest.size())
-    return problem(
-        404, "must be /why/KIND/ID, KIND one of lease, operation, slot, address, request, registration");
-  const auto id = rest.substr(slash + 1);
-  if (id.size() > max_id_bytes) return problem(414, "the id is too long");
-  const auto answer = port.why({*kind, std::string{id}});
-  return {answer.found ? 200U : 404U, inspect::why_json(answer)};
+  return all;
 }
 
 /// Reads the journal on and on.
@@ -105,22 +93,68 @@ http_response events(const std::shared_ptr<inspection_port>& port, const std::st
 http_response trace(inspection_port& port, const std::string& query) {
   const auto last = number_of(query, "last", default_trace_events, max_trace_events);
   if (!last) return problem(400, last.error().text);
-  const auto records = port.metrics().journal_records;
-  std::uint64_t after = records > *last ? records - *last : 0;
-  std::vector<journal_event> all;
-  while (all.size() < *last) {
-    std::uint64_t lost = 0;
-    const auto some = port.events(after, std::min(events_at_once, *last - all.size()), lost);
-    if (some.empty()) break;
-    all.insert(all.end(), some.begin(), some.end());
-    after = some.back().sequence;
-  }
-  return {200, inspect::trace_json(all, port.look(default_limit))};
+  return {200, inspect::trace_json(last_events(port, *last), port.look(default_limit))};
 }
 
 }  // namespace
 
 http_response problem(unsigned status, std::string_view text) { return {status, inspect::error_json(text)}; }
+
+http_response wrong_method(std::string allowed, std::string_view text) {
+  auto r = problem(405, text);
+  r.allowed = std::move(allowed);
+  return r;
+}
+
+health inspection_routes::state_of(inspection_port& port,
+                                   const std::optional<inspect::drain_note>& drain) const {
+  const auto own = port.state();
+  return drain ? std::max(own, health::held) : own;
+}
+
+http_response inspection_routes::why(std::size_t first, std::size_t count, std::string_view rest) const {
+  const auto slash = rest.find('/');
+  const auto kind = parse_subject_kind(rest.substr(0, slash));
+  if (!kind || slash == std::string_view::npos || slash + 1 == rest.size())
+    return problem(
+        404, "must be /why/KIND/ID, KIND one of lease, operation, slot, address, request, registration");
+  const auto id = rest.substr(slash + 1);
+  if (id.size() > max_id_bytes) return problem(414, "the id is too long");
+  explanation answer;
+  for (std::size_t i = first; i < first + count && !answer.found; ++i) {
+    auto one = ports_[i]->why({*kind, std::string{id}});
+    if (i == first || one.found) answer = std::move(one);
+  }
+  return {answer.found ? 200U : 404U, inspect::why_json(answer)};
+}
+
+http_response inspection_routes::snapshot(std::size_t index, const std::string& query) const {
+  auto& port = *ports_[index];
+  const auto limit = number_of(query, "limit", default_limit, max_limit);
+  if (!limit) return problem(400, limit.error().text);
+  const auto explain = number_of(query, "explain", 0, max_explained);
+  if (!explain) return problem(400, explain.error().text);
+  const auto events = number_of(query, "events", 0, max_trace_events);
+  if (!events) return problem(400, events.error().text);
+  const auto metrics = number_of(query, "metrics", 0, 1);
+  if (!metrics) return problem(400, metrics.error().text);
+  const auto seen = port.look(*limit);
+  std::vector<explanation> explained;
+  const auto until = std::chrono::steady_clock::now() + explain_within;
+  for (const auto& l : seen.leases) {
+    if (explained.size() >= *explain || std::chrono::steady_clock::now() > until) break;
+    if (!l.reasons.empty()) explained.push_back(port.why({subject_kind::lease, to_string(l.id)}));
+  }
+  inspect::snapshot_extras with{.explained = explained,
+                                .metrics = {},
+                                .events = {},
+                                .drain = draining(),
+                                .index = index,
+                                .runtimes = ports_.size()};
+  if (*metrics == 1) with.metrics = port.metrics();
+  if (!query_value(query, "events").empty()) with.events = last_events(port, *events);
+  return {200, inspect::snapshot_json(seen, state_of(port, with.drain), with)};
+}
 
 http_response inspection_routes::answer(const http_request& request) const {
   std::string_view path = request.path;
@@ -139,30 +173,29 @@ http_response inspection_routes::of_one(std::size_t first, std::size_t count, st
                      path == "/events" || path == "/trace" || path.starts_with("/why/");
   if (!known)
     return problem(404, "known are /, /snapshot, /why/KIND/ID, /events, /metrics, /trace and /health");
-  if (request.method != "GET") return problem(405, "only GET: inspection changes nothing");
+  if (request.method != "GET") return wrong_method("GET, HEAD", "only GET: inspection changes nothing");
+  const auto drain = draining();
   auto& port = ports_[first];
   if (path == "/") return {200, inspect::page(), "text/html; charset=utf-8"};
-  if (path == "/snapshot") return snapshot(*port, request.query);
-  if (path.starts_with("/why/")) return why(*port, path.substr(5));
+  if (path == "/snapshot") return snapshot(first, request.query);
+  if (path.starts_with("/why/")) return why(first, count, path.substr(5));
   if (path == "/events") return events(port, request.query);
   if (path == "/trace") return trace(*port, request.query);
   if (path == "/metrics") {
     if (query_value(request.query, "format") == "json") return {200, inspect::metrics_json(port->metrics())};
     std::vector<inspect::runtime_metrics> all;
     for (std::size_t i = first; i < first + count; ++i)
-      all.push_back({std::to_string(i), ports_[i]->state(), ports_[i]->metrics()});
+      all.push_back({std::to_string(i), state_of(*ports_[i], drain), ports_[i]->metrics()});
     return {200, inspect::metrics_text(all), std::string{inspect::metrics_content_type}};
   }
+  std::vector<inspect::runtime_health> all;
   auto worst = health::healthy;
-  bool fatal = false;
-  std::uint64_t exposure = 0;
   for (std::size_t i = first; i < first + count; ++i) {
-    worst = std::max(worst, ports_[i]->state());
     const auto m = ports_[i]->metrics();
-    fatal = fatal || m.fatal;
-    exposure += m.exposure_bytes;
+    all.push_back({i, state_of(*ports_[i], drain), m.fatal, m.exposure_bytes});
+    worst = std::max(worst, all.back().state);
   }
-  return {worst == health::unproven ? 503U : 200U, inspect::health_json(worst, fatal, exposure)};
+  return {worst == health::unproven ? 503U : 200U, inspect::health_json(all, drain)};
 }
 
 }  // namespace kvlease::serve

@@ -57,6 +57,8 @@ result<serve_plan> plan_serve(const serve_options& o) {
   if (!timeout) return tl::unexpected{timeout.error()};
   const auto drain = parse_timeout("drain", o.drain);
   if (!drain) return tl::unexpected{drain.error()};
+  const auto budget = parse_timeout("budget", o.budget);
+  if (!budget) return tl::unexpected{budget.error()};
   const auto late = parse_timeout("late", o.late);
   if (!late) return tl::unexpected{late.error()};
   auto faults = named("faults", parse_faults(o.faults, o.seed));
@@ -84,7 +86,8 @@ result<serve_plan> plan_serve(const serve_options& o) {
                                   .abort = 0,
                                   .faults = *faults,
                                   .local_reuse = o.local_reuse == "on",
-                                  .quiet = o.quiet},
+                                  .quiet = o.quiet,
+                                  .unproven_budget = budget->value()},
                     .socket = o.socket.empty() ? default_socket_path() : o.socket,
                     .tcp = o.tcp.empty() ? std::nullopt : std::optional{o.tcp},
                     .queued = o.queued,

@@ -26,6 +26,7 @@ struct serve_options {
   std::size_t queued = 256;
   std::string timeout = "5s";
   std::string drain = "10s";
+  std::string budget = "60s";
   std::string faults;
   std::string late = "10ms";
   std::uint64_t seed = 1;

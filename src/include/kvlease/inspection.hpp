@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "messages/inspection.hpp"
@@ -24,5 +25,8 @@ class inspection_port {
   /// could be read.
   virtual std::vector<journal_event> events(std::uint64_t after, std::size_t limit, std::uint64_t& lost) = 0;
 };
+
+/// What it was that fatal expiry has won over: "fetch of request 1.3", "the registrations" or "the runtime".
+std::string subject_of(const fatal_record& f);
 
 }  // namespace kvlease

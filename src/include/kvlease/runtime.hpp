@@ -65,6 +65,7 @@ struct runtime_options {
   // ---- detectors
   bool paint_slots = true;  ///< semantics 8.2
   // ---- inspection
+  bool meters = true;                    ///< count and time messages, keep gauges; metrics() needs them
   bool journal = true;                   ///< keep a record of every transition, in a ring
   std::size_t journal_records = 65'536;  ///< of the ring, 64 bytes each; rounded up to a power of two
   std::string journal_file;              ///< also written here, made anew; empty: to no file
