@@ -1,186 +1,374 @@
+// The lender: leases, their slots and copies (5.6, 5.7, 6).
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "messages/copies.hpp"
 #include "src/journal_model.hpp"
 
 namespace kvlease {
 
 using kind = journal_kind;
 using number = std::uint64_t;
+using phase = lease_model::phase;
+
+namespace {
 
 /// Of one run: no part has more.
 constexpr number most_slots = number{1} << 32;
 
-// ---- the lender
+bool of_slots(kind k) {
+  return k == kind::slots_lent || k == kind::slots_freed || k == kind::slots_quarantined;
+}
 
-void journal_model::slots_step(const journal_record& r) {
+}  // namespace
+
+// ---- slots
+
+void journal_model::pool_step(const journal_record& r) {
+  if (!whole) return;
+  if (lender_last != kind::actor_up && lender_last != kind::slots_freed)
+    return fail(r, "7.10", "the pool begins anew");
+  if (r.other != 0 || r.extra != pool.size())
+    return fail(r, "7.10",
+                fmt::format("part {} begins with slot {}, after {} parts", r.extra, r.other, pool.size()));
+  pool.push_back(r.value);
+}
+
+void journal_model::owe_slots(kind what, number id, const lease_model& l, std::string_view rule) {
+  for (const auto& run : l.runs)
+    lender_owes.push_back(
+        {.what = what, .about = id, .other = run.first, .value = run.count, .part = run.part, .rule = rule});
+}
+
+void journal_model::slots_step(const journal_record& r, lease_model* l, bool was_due) {
   if (r.value == 0 || r.value > most_slots)
     return fail(r, "7.10", fmt::format("{} slots in one run, must be 1 to {}", r.value, most_slots));
+  const auto id = journal_id(r.lease);
+  if (r.kind == kind::slots_freed && r.lease == 0) return pool_step(r);
+  if (l == nullptr && whole) return fail(r, "7.1", fmt::format("lease {} is not open", id));
+  if (whole && (r.extra >= pool.size() || r.other > pool[r.extra] || r.value > pool[r.extra] - r.other))
+    return fail(r, "7.10", fmt::format("part {} has no slots [{}, {})", r.extra, r.other, r.other + r.value));
   for (number i = 0; i < r.value && !broken; ++i) {
     const std::pair<number, number> at{r.extra, r.other + i};
-    const auto name = fmt::format("slot {} of part {}", at.second, at.first);
+    const auto name = [&at] { return fmt::format("slot {} of part {}", at.second, at.first); };
     const auto it = lent.find(at);
     if (r.kind == kind::slots_lent) {
       if (it != lent.end())
-        return fail(r, "6.2",
-                    fmt::format("{} is lent to lease {} still, and lent to {}", name, journal_id(it->second),
-                                journal_id(r.lease)));
-      if (lost.contains(at)) return fail(r, "6.5", name + " is quarantined for good, and lent");
+        return fail(
+            r, "6.2",
+            fmt::format("{} is lent to lease {} still, and lent to {}", name(), journal_id(it->second), id));
+      if (lost.contains(at)) return fail(r, "6.5", name() + " is quarantined for good, and lent");
       lent.emplace(at, r.lease);
       continue;
     }
     if (it == lent.end()) {
-      if (whole) fail(r, "7.10", name + " is not lent: it comes back twice");
+      if (whole) fail(r, "7.10", name() + " is not lent: it comes back twice");
       continue;
     }
-    if (r.lease != 0 && it->second != r.lease)
-      return fail(
-          r, "7.10",
-          fmt::format("{} is lease {}'s, not {}'s", name, journal_id(it->second), journal_id(r.lease)));
-    if (r.kind == kind::slots_quarantined) lost.emplace(at, it->second);
+    if (it->second != r.lease)
+      return fail(r, "7.10", fmt::format("{} is lease {}'s, not {}'s", name(), journal_id(it->second), id));
+    if (r.kind == kind::slots_quarantined) lost.emplace(at, r.lease);
     lent.erase(it);
+  }
+  if (broken || l == nullptr) return;
+  if (r.kind == kind::slots_lent) {
+    if (!was_due) return fail(r, "6.2", fmt::format("lease {} was not granted them", id));
+    if (!l->runs.empty() && l->runs.back().part >= r.extra)
+      return fail(r, "6.2", fmt::format("lease {} has a run in part {} already", id, r.extra));
+    l->runs.push_back({r.extra, r.other, r.value});
   }
 }
 
-void journal_model::lender_step(const journal_record& r) {
-  auto* l = lease(r.lease);
-  switch (r.kind) {
-    case kind::lease_opened:
-      if (!fresh(r, r.lease, newest_lease, "lease") && broken) return;
-      leases[r.lease].way = static_cast<direction>(r.detail);
-      leases[r.lease].place = r.sequence;
-      line.emplace(r.sequence, r.lease);
+// ---- leases
+
+void journal_model::close_lease(number id) {
+  if (const auto* l = lease(id)) line.erase(l->place);
+  leases.erase(id);
+}
+
+void journal_model::lose(number id, lease_model& l) {
+  l.at = phase::lost;
+  l.copy = 0;
+  if (l.way == direction::publish && !l.doomed)
+    lender_owes.push_back({.what = kind::lease_failed, .about = id, .others_first = true, .rule = "6.5"});
+}
+
+void journal_model::fail_step(const journal_record& r, lease_model& l, bool was_due) {
+  if (l.at == phase::waiting) return close_lease(r.lease);
+  l.doomed = true;
+  if (was_due) return;
+  // Its pages are no more what they were: only a pin tells, and it goes with the slots.
+  if (l.way != direction::publish || l.at != phase::pinning || l.pin == 0 || l.pinned == l.rows)
+    return fail(r, "6.2", fmt::format("lease {} has its slots, and fails", journal_id(r.lease)));
+  lender_owes.push_back({.what = kind::lease_unpinned, .about = r.lease, .other = l.pin, .rule = "6.4"});
+}
+
+void journal_model::withdraw_step(const journal_record& r, lease_model& l) {
+  const auto id = journal_id(r.lease);
+  if (l.operation != 0)
+    return fail(r, "5.2", fmt::format("lease {} is operation {}'s", id, journal_id(l.operation)));
+  const due_record failure{.what = kind::lease_failed, .about = r.lease, .rule = "7.7"};
+  switch (l.at) {
+    case phase::waiting:
+      return lender_owes.push_back(failure);
+    case phase::pinning:
+    case phase::copying:
+      if (!l.doomed) lender_owes.push_back(failure);
       return;
-    case kind::lease_granted:
-      if (l == nullptr) return;
-      if (l->granted) return fail(r, "6.2", fmt::format("lease {} is granted twice", journal_id(r.lease)));
+    case phase::ready:
+      owe_slots(kind::slots_freed, r.lease, l, "6.5");
+      if (l.runs.empty()) close_lease(r.lease);
+      return;
+    default:
+      return fail(r, "5.2", fmt::format("lease {} can't be given up any more", id));
+  }
+}
+
+void journal_model::finish_step(const journal_record& r, lease_model& l) {
+  const auto id = journal_id(r.lease);
+  auto* o = op(l.operation);
+  if (o == nullptr)
+    return whole ? fail(r, "5.6", fmt::format("lease {} is marked, and no operation has it", id)) : void();
+  if (!o->ended())
+    return fail(r, "5.6",
+                fmt::format("lease {} is marked before the access of operation {} has ended", id,
+                            journal_id(l.operation)));
+  if (!arrives(r, to_lender, r.lease, "5.6")) return;
+  if (l.at != phase::ready || !l.awaiting)
+    return fail(r, "5.6", fmt::format("lease {} is marked before its outcome was known here", id));
+  l.finishing = true;
+  l.guards = r.value;
+  l.at = phase::done;
+  if (l.way == direction::publish || l.rows == 0) return;
+  l.at = phase::marking;
+  to_manager.push_back({kind::rows_pinned, r.lease, r.at, r.sequence});
+}
+
+void journal_model::copy_step(const journal_record& r, lease_model& l) {
+  const auto id = journal_id(r.lease), copy = journal_id(r.other);
+  if (r.kind == kind::copy_started) {
+    if (!fresh(r, r.other, newest_copy, "copy")) return;
+    if (l.copy != 0)
+      return fail(r, "5.6", fmt::format("lease {} has copy {} under way", id, journal_id(l.copy)));
+    if (l.way == direction::fetch && !l.finishing)
+      return fail(r, "5.6", fmt::format("lease {} is copied into pages before it is finished", id));
+    if ((l.at != phase::pinning && l.at != phase::marking) || l.pin == 0 || l.pinned == 0)
+      return fail(r, "6.4", fmt::format("lease {} is copied without a pin", id));
+    if (l.doomed || (l.way == direction::publish && l.pinned != l.rows))
+      return fail(r, "6.4", fmt::format("lease {} is copied, and its pages or its holder are gone", id));
+    if (r.value < l.pinned)
+      return fail(r, "6.4", fmt::format("{} rows are copied, and {} are pinned", r.value, l.pinned));
+    const auto to_host = r.detail == static_cast<std::uint8_t>(copy_kind::device_to_host);
+    if (to_host != (l.way == direction::publish))
+      return fail(r, "6.3", fmt::format("lease {} is copied the wrong way", id));
+    l.copy = r.other;
+    l.at = l.way == direction::fetch ? phase::marking_copy : phase::copying;
+    return;
+  }
+  if (l.copy == 0 || l.copy != r.other)
+    return fail(r, "5.6", fmt::format("copy {} is not what is under way of lease {}", copy, id));
+  l.copy = 0;
+  if (!is_up(actor_kind::cuda)) return fail(r, "7.4", "the cuda actor is not up");
+  if (r.kind == kind::copy_lost) {
+    owe_slots(kind::slots_quarantined, r.lease, l, "6.5");
+    return lose(r.lease, l);
+  }
+  lender_owes.push_back({.what = kind::lease_unpinned, .about = r.lease, .other = l.pin, .rule = "6.4"});
+}
+
+void journal_model::unpin_step(const journal_record& r, lease_model& l, bool was_due) {
+  const auto id = journal_id(r.lease);
+  const bool copied = was_due && !l.doomed;
+  if (r.other != l.pin)
+    return fail(r, "6.4", fmt::format("pin {} is not lease {}'s", journal_id(r.other), id));
+  // Without a copy: nothing was there to be copied, or its holder has given it up.
+  const bool nothing = (l.at == phase::marking && l.pinned == 0) || (l.at == phase::pinning && l.doomed);
+  if (!was_due && !nothing)
+    return fail(
+        r, "6.4",
+        fmt::format("pin {} goes, and the copy of lease {} is not complete", journal_id(r.other), id));
+  if (const auto it = pins.find(r.other); it != pins.end()) it->second.given_up = true;
+  to_manager.push_back({kind::rows_unpinned, r.other, r.at, r.sequence});
+  l.pin = 0;
+  if (l.way == direction::fetch) {
+    l.at = phase::done;
+  } else if (copied) {
+    l.at = phase::ready;
+    lender_owes.push_back({.what = kind::lease_ready, .about = r.lease, .rule = "5.7"});
+  } else {
+    owe_slots(kind::slots_freed, r.lease, l, "6.5");
+  }
+}
+
+void journal_model::lease_step(const journal_record& r, lease_model& l, bool was_due) {
+  const auto id = journal_id(r.lease);
+  switch (r.kind) {
+    case kind::lease_granted: {
+      if (l.at != phase::waiting) return fail(r, "6.2", fmt::format("lease {} is granted twice", id));
       // One with no rows needs no slots, and waits for none.
-      if (r.value > 0 && !line.empty() && line.begin()->second != r.lease)
+      if (r.value > 0 && line.begin()->second != r.lease)
         return fail(r, "6.2",
-                    fmt::format("lease {} overtakes lease {}, which waits for slots", journal_id(r.lease),
+                    fmt::format("lease {} overtakes lease {}, which waits for slots", id,
                                 journal_id(line.begin()->second)));
-      line.erase(l->place);
-      l->granted = true;
-      l->slots = r.value;
+      if (r.value == 0 && (lender_last != kind::lease_opened || lender_last_lease != r.lease))
+        return fail(r, "6.2", fmt::format("lease {} needs no slots, and has waited", id));
+      line.erase(l.place);
+      l.slots = l.rows = r.value;
+      // Ahead of what else is owed: a lease may be granted in the midst of what follows a quarantine.
+      const bool ready = l.way == direction::fetch || r.value == 0;
+      l.at = ready ? phase::ready : phase::pinning;
+      if (ready) lender_owes.push_front({.what = kind::lease_ready, .about = r.lease, .rule = "6.2"});
+      if (r.value > 0)
+        lender_owes.push_front({.what = kind::slots_lent, .about = r.lease, .value = r.value, .rule = "6.2"});
+      if (!ready) to_manager.push_back({kind::rows_pinned, r.lease, r.at, r.sequence});
+      return;
+    }
+    case kind::lease_ready:
+      if (!was_due) return fail(r, "5.7", fmt::format("lease {} is ready before its copy is complete", id));
+      if (r.request != l.request)
+        fail(r, "7.1",
+             fmt::format("lease {} is of request {}, not {}", id, journal_id(l.request),
+                         journal_id(r.request)));
       return;
     case kind::lease_failed:
+      return fail_step(r, l, was_due);
     case kind::lease_withdrawn:
-      if (l == nullptr) return;
-      line.erase(l->place);
-      if (r.kind == kind::lease_withdrawn)
-        if (const auto id = owner_of_lease(r.lease); id != 0)
-          return fail(r, "5.2",
-                      fmt::format("lease {} is operation {}'s", journal_id(r.lease), journal_id(id)));
-      if (!l->granted || l->slots == 0) leases.erase(r.lease);
-      return;
-    case kind::lease_ready:
-      if (l == nullptr) return;
-      if (l->way == direction::publish && l->slots > 0 && !l->copied)
-        return fail(r, "5.7",
-                    fmt::format("lease {} is ready before its copy is complete", journal_id(r.lease)));
-      l->ready = true;
+      return withdraw_step(r, l);
+    case kind::lease_awaiting:
+      if (l.awaiting) return fail(r, "7.1", fmt::format("lease {} waits for its evidence already", id));
+      if (const auto* o = op(l.operation);
+          l.at != phase::ready || (o == nullptr && whole) || (o != nullptr && !o->value))
+        return fail(r, "1.1", fmt::format("lease {} waits for evidence, and there is no outcome", id));
+      l.awaiting = true;
       return;
     case kind::lease_finishing:
-      if (l == nullptr) return;
-      if (const auto id = owner_of_lease(r.lease); id != 0 && !operations.at(id).ended)
-        return fail(r, "5.6",
-                    fmt::format("lease {} is marked before the access of operation {} has ended",
-                                journal_id(r.lease), journal_id(id)));
-      l->finishing = true;
-      l->guards = r.value;
-      l->copied = false;
-      return;
+      return finish_step(r, l);
     case kind::guards_gone:
-      if (l != nullptr) l->guards = 0;
+      if (!l.finishing || l.guards == 0)
+        return fail(r, "1.4", fmt::format("lease {} has no read guard to lose", id));
+      l.guards = 0;
       return;
     case kind::copy_started:
-      fresh(r, r.other, newest_copy, "copy");
-      if (l == nullptr || broken) return;
-      if (l->copy != 0)
-        return fail(r, "5.6",
-                    fmt::format("lease {} has copy {} under way", journal_id(r.lease), journal_id(l->copy)));
-      if (l->way == direction::fetch && !l->finishing)
-        return fail(r, "5.6",
-                    fmt::format("lease {} is copied into pages before it is finished", journal_id(r.lease)));
-      l->copy = r.other;
-      return;
     case kind::copy_completed:
-      if (l == nullptr || l->copy != r.other) return;
-      l->copy = 0;
-      l->copied = true;
-      return;
     case kind::copy_lost:
-      if (l == nullptr || l->copy != r.other) return;
-      l->copy = 0;
-      l->lost = true;
-      return;
+      return copy_step(r, l);
     case kind::lease_unpinned:
-      if (l != nullptr && (l->copy != 0 || l->lost))
-        fail(r, "6.4",
-             fmt::format("pin {} goes, and copy {} of lease {} is not complete", journal_id(r.other),
-                         journal_id(l->copy), journal_id(r.lease)));
-      pin_of_lease.erase(r.lease);
+      return unpin_step(r, l, was_due);
+    case kind::lease_returned: {
+      if (!arrives(r, to_lender, r.lease, "6.5")) return;
+      if (l.at != phase::done || l.guards > 0)
+        return fail(r, "6.5", fmt::format("lease {} comes back before its copies or guards have ended", id));
+      owe_slots(kind::slots_freed, r.lease, l, "6.5");
+      if (l.runs.empty()) close_lease(r.lease);
       return;
+    }
     case kind::slots_lent:
-      return slots_step(r);
+      return slots_step(r, &l, was_due);
     case kind::slots_quarantined:
-      if (l != nullptr) l->lost = true;
-      return slots_step(r);
-    case kind::slots_freed:
-      if (l != nullptr && l->lost)
-        return fail(r, "6.5",
-                    fmt::format("lease {} gives back slots whose copy is unproven", journal_id(r.lease)));
-      if (l != nullptr && l->copy != 0)
-        return fail(r, "6.5",
-                    fmt::format("lease {} gives back slots while copy {} is under way", journal_id(r.lease),
-                                journal_id(l->copy)));
-      if (l != nullptr && l->guards > 0)
-        return fail(r, "1.4",
-                    fmt::format("lease {} gives back slots that are read still", journal_id(r.lease)));
-      if (const auto id = owner_of_lease(r.lease); id != 0)
-        return fail(r, "1.2",
-                    fmt::format("slots of lease {} go back while operation {} has it", journal_id(r.lease),
-                                journal_id(id)));
-      slots_step(r);
-      if (l != nullptr && !broken && (l->slots -= std::min(l->slots, r.value)) == 0) leases.erase(r.lease);
+      if (!was_due) {  // its pin or its copy can't be answered any more
+        if (!may_be_down(actor_kind::manager) && !may_be_down(actor_kind::cuda))
+          return fail(r, "6.5", fmt::format("lease {} is quarantined, and no copy of it was lost", id));
+        if (l.at != phase::pinning && l.at != phase::copying && l.at != phase::marking &&
+            l.at != phase::marking_copy)
+          return fail(r, "6.5", fmt::format("lease {} is quarantined, and has nothing to copy", id));
+        // Then it was not even asked for.
+        if (lender_last == kind::lease_finishing && lender_last_lease == r.lease && !to_manager.empty())
+          to_manager.pop_back();
+        owe_slots(kind::slots_quarantined, r.lease, l, "6.5");
+        lose(r.lease, l);
+        bool paid = false;
+        if (!pays(r, lender_owes, r.lease, paid)) return;
+      }
+      return slots_step(r, &l, true);
+    case kind::slots_freed: {
+      if (l.at == phase::lost)
+        return fail(r, "6.5", fmt::format("lease {} gives back slots whose copy is unproven", id));
+      if (l.copy != 0)
+        return fail(
+            r, "6.5",
+            fmt::format("lease {} gives back slots while copy {} is under way", id, journal_id(l.copy)));
+      if (l.guards > 0)
+        return fail(r, "1.4", fmt::format("lease {} gives back slots that are read still", id));
+      if (const auto* o = op(l.operation); o != nullptr && !o->released)
+        return fail(
+            r, "1.2",
+            fmt::format("slots of lease {} go back while operation {} has it", id, journal_id(l.operation)));
+      slots_step(r, &l, was_due);
+      if (broken) return;
+      if (!was_due) return fail(r, "6.5", fmt::format("lease {} has not come back", id));
+      if (lender_owes.empty() || lender_owes.front().about != r.lease) close_lease(r.lease);
       return;
-    case kind::lease_returned:
-      if (l != nullptr && l->slots == 0) leases.erase(r.lease);
-      return;
-    case kind::hold_taken:
-      holds.insert(r.other);
-      return;
-    case kind::hold_released:
-      if (open_operations())
-        return fail(r, "5.8", fmt::format("hold {} goes while operations are open", journal_id(r.other)));
-      if (!registered.empty())
-        return fail(r, "5.8",
-                    fmt::format("hold {} goes while registration {} stands", journal_id(r.other),
-                                journal_id(*registered.begin())));
-      holds.erase(r.other);
-      return;
+    }
     default:
       return;
   }
 }
 
-// ---- the manager
-
-void journal_model::manager_step(const journal_record& r) {
-  if (r.kind == kind::rows_pinned && r.lease != 0) {
-    pins[r.other] = {r.lease, false};
-    pin_of_lease[r.lease] = r.other;
+void journal_model::hold_step(const journal_record& r) {
+  auto& g = registrations;
+  const auto id = journal_id(r.other);
+  if (r.kind == kind::hold_taken) {
+    if (!fresh(r, r.other, newest_hold, "hold")) return;
+    if (whole && (g.claim == 0 || g.held))
+      return fail(r, "5.1", g.held ? "the parts are held already" : "nobody tracks the registrations");
+    g.held = true;
+    g.hold = r.other;
+    return;
   }
-  if (r.kind != kind::rows_unpinned) return;
-  const auto it = pins.find(r.other);
-  if (it == pins.end()) return;
-  const auto* l = lease(it->second.first);
-  if (l != nullptr && (l->copy != 0 || (l->lost && l->copied == false)))
-    return fail(r, "6.4",
-                fmt::format("pin {} goes, and the copy of lease {} is not complete", journal_id(r.other),
-                            journal_id(it->second.first)));
-  pins.erase(it);
+  if (open_operations > 0) return fail(r, "5.8", fmt::format("hold {} goes while operations are open", id));
+  if (!g.live.empty())
+    return fail(r, "5.8",
+                fmt::format("hold {} goes while registration {} stands", id, journal_id(g.live.front())));
+  if (!whole) return;
+  if (g.hold != r.other) return fail(r, "7.1", fmt::format("hold {} is not what was taken", id));
+  if (!g.settled) return fail(r, "5.8", fmt::format("hold {} goes before the claim is settled", id));
+  g.hold = 0;
+}
+
+void journal_model::lender_step(const journal_record& r) {
+  if (r.kind == kind::actor_up) return;
+  auto* l = lease(r.lease);
+  const bool told = r.lease != 0 && l == nullptr && r.kind != kind::lease_opened;
+  if (told && !whole) return of_slots(r.kind) ? slots_step(r, nullptr, false) : void();
+  if (told) return fail(r, "7.1", fmt::format("lease {} is not open", journal_id(r.lease)));
+  bool was_due = false;
+  if (!pays(r, lender_owes, r.lease, was_due)) return;
+  switch (r.kind) {
+    case kind::lease_opened: {
+      if (!fresh(r, r.lease, newest_lease, "lease", false)) return;
+      if (whole && !requests.contains(r.request))
+        return fail(r, "7.1", fmt::format("request {} was not admitted", journal_id(r.request)));
+      if (whole && !registrations.complete)
+        return fail(r, "5.1",
+                    fmt::format("lease {} is opened, and {} of {} parts are registered", journal_id(r.lease),
+                                registrations.live.size(), pool.size()));
+      auto& made = leases[r.lease];
+      made.way = static_cast<direction>(r.detail);
+      made.request = r.request;
+      made.place = r.sequence;
+      line.emplace(r.sequence, r.lease);
+      if (shut) lender_owes.push_back({.what = kind::lease_failed, .about = r.lease, .rule = "6.7"});
+      break;
+    }
+    case kind::lender_shut:
+      if (shut) return fail(r, "6.7", "the lender is shut already");
+      shut = true;
+      for (const auto& [place, id] : line)
+        lender_owes.push_back({.what = kind::lease_failed, .about = id, .rule = "6.7"});
+      break;
+    case kind::hold_taken:
+    case kind::hold_released:
+      hold_step(r);
+      break;
+    default:
+      if (l != nullptr)
+        lease_step(r, *l, was_due);
+      else if (of_slots(r.kind))
+        slots_step(r, nullptr, was_due);
+  }
+  lender_last = r.kind;
+  lender_last_lease = r.lease;
 }
 
 }  // namespace kvlease
