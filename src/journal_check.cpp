@@ -156,8 +156,6 @@ bool journal_checker::read(const journal_record& r) {
   return !m.broken;
 }
 
-void journal_checker::finish() {}
-
 const std::optional<broken_rule>& journal_checker::broken() const noexcept { return model_->broken; }
 bool journal_checker::whole() const noexcept { return model_->whole; }
 std::uint64_t journal_checker::records() const noexcept { return model_->count; }
@@ -168,7 +166,6 @@ journal_verdict check_journal(incarnation of, std::span<const journal_record> re
   journal_checker c{of};
   for (const auto& r : records)
     if (!c.read(r)) break;
-  c.finish();
   return {c.broken(), c.whole(), c.records(), c.operations_open(), c.leases_open()};
 }
 

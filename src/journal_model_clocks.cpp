@@ -200,7 +200,6 @@ void journal_model::claim_step(const journal_record& r) {
           return fail(r, "1.2", fmt::format("operation {} is settled before its access has ended", id));
         if (!o->copies)
           return fail(r, "1.2", fmt::format("operation {} is settled before its copies are complete", id));
-        if (!o->value) return fail(r, "1.1", fmt::format("operation {} is settled without an outcome", id));
         if (o->settled || o->claim_refused)
           return fail(r, "4.7", fmt::format("the claim of operation {} is answered twice", id));
         if (!overtakes_none(r, o->copies_at)) return;
@@ -214,7 +213,6 @@ void journal_model::claim_step(const journal_record& r) {
     case kind::claim_retired:
       if (parts ? !g.settled : !o->released)
         return fail(r, "7.5", fmt::format("operation {} is retired before it is released", id));
-      if (parts && g.owner == 0) return fail(r, "7.5", "the registrations are retired twice");
       if (!parts && !arrives(r, to_arbiter, r.operation, "7.5")) return;
       if (parts) g.claim = g.owner = 0;
       if (w == nullptr || fatal) return;

@@ -109,9 +109,6 @@ void journal_model::access_step(const journal_record& r, operation_model& o) {
       if (o.access != phase::queued && !given_up) return wrong("is not submitted, and its call is entered");
       if (r.at < o.last)
         return fail(r, "form", fmt::format("it is {} ns before it was submitted", o.last - r.at));
-      const auto* l = lease(o.lease);
-      if (l != nullptr && l->at != lease_model::phase::ready)
-        return fail(r, "5.7", fmt::format("operation {} is submitted before its lease is ready", id));
       o.entered = true;
       o.last = r.at;
       return;

@@ -147,6 +147,11 @@ TEST_CASE("7.1 inspection: replay names the rule and the record, and ends with 1
   out.str("");
   CHECK(inspect::run_replay({{path}, true}, out, err) == 1);
   CHECK(contains(out.str(), "\"rule\":\"7.1\",\"sequence\":3"));
+  // Of several, one a runtime, the worst counts.
+  out.str("");
+  CHECK(inspect::run_replay({{path, path}}, out, err) == 1);
+  CHECK(contains(out.str(), path + ": journal of runtime 7: 3 records\nrule 7.1"));
+  CHECK(inspect::run_replay({{path, "/no/such/file", path}}, out, err) == 2);
   std::remove(path.c_str());
 }
 

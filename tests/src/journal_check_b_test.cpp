@@ -61,12 +61,14 @@ TEST_CASE("5.8 journal check: teardown comes last") {
     SUBCASE("and the hold unsettled") { breaks(h, "5.8", h.lender(kind::hold_released, {.other = sid(1)})); }
   }
   SUBCASE("torn down after fatal") {
-    h.lend(2), h.submit(2), h.fail(2);
-    const auto due = static_cast<std::int64_t>(h.records.at(h.records.size() - 2).value + span);
-    h.end_access(2), h.finish(2, 0);
+    h.arbiter(kind::claim_retained, {.operation = sid(1), .other = sid(1)});
+    const auto due = h.at + 1000 + static_cast<std::int64_t>(span);
+    h.arbiter(kind::drain_started, {.detail = static_cast<std::uint8_t>(drain_cause::disputed),
+                                    .operation = sid(1),
+                                    .other = sid(1),
+                                    .value = static_cast<std::uint64_t>(h.at + 1000)});
     h.at = due;
-    h.arbiter(kind::fatal_latched,
-              {.request = sid(1), .other = sid(3), .value = static_cast<std::uint64_t>(due)});
+    h.arbiter(kind::fatal_latched, {.other = sid(1), .value = static_cast<std::uint64_t>(due)});
     breaks(h, "5.8", of_parts(kind::registration_closing));
   }
 }
@@ -148,6 +150,17 @@ TEST_CASE("6.4 journal check: a pin stays until the copy is complete") {
     breaks(h, "6.4", h.lender(kind::copy_started, {.lease = sid(1), .other = sid(1), .value = 4}));
   }
   pinned(1);
+  SUBCASE("copied, and its holder is gone") {
+    hand p;
+    p.without = {kind::copy_started, kind::copy_completed, kind::lease_unpinned, kind::rows_unpinned,
+                 kind::lease_ready};
+    p.lend(1, direction::publish);
+    p.without.clear();
+    p.lender(kind::lease_withdrawn, {.lease = sid(1)});
+    p.lender(kind::lease_failed, {.lease = sid(1)});
+    breaks(p, "6.4",
+           p.lender(kind::copy_started, {.detail = 1, .lease = sid(1), .other = sid(1), .value = 4}));
+  }
   SUBCASE("fewer copied than pinned") {
     breaks(h, "6.4", h.lender(kind::copy_started, {.lease = sid(1), .other = sid(1), .value = 3}));
   }
@@ -182,6 +195,20 @@ TEST_CASE("6.5 journal check: slots whose copy is not complete") {
     breaks(p, "6.5", p.lender(kind::slots_freed, slots));
   }
   SUBCASE("quarantined, and nothing was lost") { breaks(h, "6.5", h.lender(kind::slots_quarantined, slots)); }
+  SUBCASE("a read whose copy is lost") {
+    hand p;
+    p.without = {kind::copy_completed, kind::lease_unpinned, kind::rows_unpinned, kind::lease_ready};
+    p.lend(1, direction::publish);
+    p.without.clear();
+    p.lender(kind::copy_lost, {.lease = sid(1), .other = sid(1)});
+    p.lender(kind::slots_quarantined, slots);
+    SUBCASE("fails") { breaks(p, "6.5", p.lender(kind::lease_opened, {.lease = sid(2), .request = sid(1)})); }
+    SUBCASE("and can't be given up") {
+      p.lender(kind::lease_failed, {.lease = sid(1)});
+      keeps(p);
+      breaks(p, "5.2", p.lender(kind::lease_withdrawn, {.lease = sid(1)}));
+    }
+  }
   SUBCASE("given back, and not returned") { breaks(h, "6.5", h.lender(kind::slots_freed, slots)); }
   SUBCASE("lost") {
     h.submit(1), h.decide(1), h.end_access(1), h.mark(1);
@@ -333,6 +360,14 @@ TEST_CASE("7.10 journal check: slots are conserved") {
       breaks(h, "7.10", h.lender(kind::slots_lent, {.lease = sid(1), .value = std::uint64_t{1} << 63}));
     }
   }
+  SUBCASE("slots that are not lent") {
+    h.lend(1);
+    breaks(h, "7.10", h.lender(kind::slots_freed, {.lease = sid(1), .other = 20, .value = 4}));
+  }
+  SUBCASE("another lease's slots") {
+    h.lend(1), h.lend(2);
+    breaks(h, "7.10", h.lender(kind::slots_freed, {.lease = sid(2), .other = 4, .value = 4}));
+  }
   SUBCASE("twice back") {
     h.lend(1);
     h.lender(kind::lease_withdrawn, {.lease = sid(1)});
@@ -375,6 +410,19 @@ TEST_CASE("journal check: the form of a record") {
     h.lend(1), h.admit(1);
     h.records.back().at += 5000;
     breaks(h, "form", (h.expose(1), h.records.size()));
+  }
+  SUBCASE("accepted before it was called") {
+    h.lend(1), h.admit(1), h.expose(1);
+    h.of(kind::submission_queued, 1);
+    h.worker(kind::submission_entered, {.operation = sid(2)});
+    h.records.back().at += 5000;
+    breaks(h, "form", h.of(kind::submission_accepted, 1));
+  }
+  SUBCASE("called before it was submitted") {
+    h.lend(1), h.admit(1), h.expose(1);
+    h.of(kind::submission_queued, 1);
+    h.at -= 2000;
+    breaks(h, "form", h.worker(kind::submission_entered, {.operation = sid(2)}));
   }
   SUBCASE("a stop that is neither") {
     h.add(actor_kind::supervisor, kind::stop_asked, {.value = second});

@@ -69,6 +69,9 @@ TEST_CASE("1.4 journal check: a read guard that release did not wait for") {
     keeps(h);
   }
   SUBCASE("it does not") { breaks(h, "1.4", h.of(kind::copies_ended, 1)); }
+  SUBCASE("nor do the slots") {
+    breaks(h, "1.4", h.lender(kind::slots_freed, {.lease = sid(1), .other = 4, .value = 4}));
+  }
   SUBCASE("one that there was not") {
     h.lender(kind::guards_gone, {.lease = sid(1)});
     breaks(h, "1.4", h.lender(kind::guards_gone, {.lease = sid(1)}));
@@ -90,6 +93,14 @@ TEST_CASE("1.5 journal check: an outcome that nobody reported") {
   SUBCASE("more than was reported") {
     h.report(1, outcome_detail::delivered);
     breaks(h, "1.5", h.arbiter(kind::outcome_committed, {.operation = sid(2), .other = sid(2), .value = 5}));
+  }
+  SUBCASE("units of a failure") {
+    h.report(1, outcome_detail::failed);
+    breaks(h, "1.5",
+           h.arbiter(kind::outcome_committed, {.detail = static_cast<std::uint8_t>(outcome_detail::failed),
+                                               .operation = sid(2),
+                                               .other = sid(2),
+                                               .value = 1}));
   }
   SUBCASE("failed, for no reason but a fatal expiry that is not latched") {
     h.arbiter(
@@ -275,6 +286,7 @@ TEST_CASE("4.5 journal check: grace and fatal") {
     SUBCASE("an owner") {
       breaks(h, "4.5", h.arbiter(kind::owner_created, {.other = sid(3), .value = span}));
     }
+    SUBCASE("an owner's end") { breaks(h, "4.5", h.arbiter(kind::owner_closed, {.other = sid(1)})); }
     SUBCASE("a registration") {
       breaks(h, "4.5", h.adapter(kind::registration_started, {.operation = sid(1), .other = sid(2)}));
     }
@@ -340,6 +352,14 @@ TEST_CASE("4.10 journal check: shutdown") {
                                     .other = sid(1),
                                     .value = static_cast<std::uint64_t>(h.at + 1000)});
     breaks(h, "4.10", (h.expose(1), h.records.size()));
+  }
+  SUBCASE("makes an owner") {
+    h.arbiter(kind::admission_closed);
+    h.arbiter(kind::drain_started, {.detail = static_cast<std::uint8_t>(drain_cause::shutdown),
+                                    .operation = sid(1),
+                                    .other = sid(1),
+                                    .value = static_cast<std::uint64_t>(h.at + 1000)});
+    breaks(h, "4.10", h.arbiter(kind::owner_created, {.other = sid(2), .value = span}));
   }
   SUBCASE("an owner does not drain") {
     h.arbiter(kind::admission_closed);
