@@ -240,6 +240,13 @@ inline const std::vector<run>& runs() {
          w.advance(a_while);
          CHECK(w.stop().stopped);
        }},
+      {"the adapter dies in a shutdown, until it is fatal",
+       [](world& w) {
+         CHECK(w.close_admission().has_value());
+         w.kill(actor_kind::adapter);
+         w.advance(6s);
+         CHECK(w.fatal().has_value());
+       }},
       {"a registration fails",
        [](world& w) {
          w.provider->fail_registration = 0;
