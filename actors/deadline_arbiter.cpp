@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "actors/errors.hpp"
 #include "actors/guard.hpp"
@@ -33,6 +34,7 @@ struct arbiter_state {
   operation_id registrations;  ///< the pseudo operation that stands for them; none: not tracked yet
   bool adapter_down = false;
   bool closed = false;  ///< admission, for good
+  bool stopped = false;
   observer seen;
 };
 
@@ -264,10 +266,10 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         return act(self, [&](arbitration& core, time_point now) {
           const auto owner = core.create_owner(now, c.request, c.way, c.timeout);
           if (owner)
-            note(self, journal_kind::owner_created,
-                 {.request = c.request,
-                  .other = owner->value,
-                  .value = effect_sender::in_ns(c.timeout.value())});
+            effect_sender{self, now}.record(journal_kind::owner_created,
+                                            {.request = c.request,
+                                             .other = owner->value,
+                                             .value = effect_sender::in_ns(c.timeout.value())});
           return answer(owner);
         });
       },
@@ -296,10 +298,10 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
           const auto tracked = core.track(now, t.registrations, t.timeout);
           if (tracked) {
             self->state.registrations = t.registrations;
-            note(self, journal_kind::registrations_tracked,
-                 {.operation = t.registrations,
-                  .other = tracked->value,
-                  .value = effect_sender::in_ns(t.timeout.value())});
+            effect_sender{self, now}.record(journal_kind::registrations_tracked,
+                                            {.operation = t.registrations,
+                                             .other = tracked->value,
+                                             .value = effect_sender::in_ns(t.timeout.value())});
             tell(self, self->state.peers->adapter, exposure_granted{t.registrations});
           } else
             tell(self, self->state.peers->adapter, exposure_refused{t.registrations, tracked.error().text});
@@ -322,16 +324,15 @@ deadline_arbiter_actor::behavior_type deadline_arbiter(self_pointer self, const 
         self->state.hosts.erase(c.operation);
       },
       [self](const close_admission&) -> caf::result<done> {
-        note(self, journal_kind::admission_closed, {});
+        if (!std::exchange(self->state.closed, true)) note(self, journal_kind::admission_closed, {});
         if (auto* g = self->state.seen.numbers()) g->draining = true;
-        self->state.closed = true;
         act(self, [](arbitration& core, time_point now) { core.request_shutdown(now); });
         return done{};
       },
       [self](const stop_arbiter&) -> caf::result<done> {
         const auto stopped = act(self, [](arbitration& core, time_point now) { return core.stop(now); });
         if (!stopped) return to_caf(stopped.error());
-        note(self, journal_kind::arbiter_stopped, {});
+        if (!std::exchange(self->state.stopped, true)) note(self, journal_kind::arbiter_stopped, {});
         return done{};
       },
       [self](const watch_fatal& w) {

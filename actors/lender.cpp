@@ -3,6 +3,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "actors/errors.hpp"
 #include "actors/guard.hpp"
@@ -26,6 +27,7 @@ struct lender_state {
   std::unordered_map<lease_id, host_actor> holders;
   outlet_owner<lender_actor> way_in;
   std::uint64_t foreign = 0;   ///< messages of another runtime
+  bool shut = false;           ///< nothing is lent any more
   bool memory_may_go = false;  ///< after the last look at the paint
   observer seen;
   std::optional<lender_shown> shown;
@@ -230,7 +232,7 @@ actor_report report(const lender_state& s) {
 lender_rest shut(self_pointer self) {
   auto& s = self->state;
   s.core->shut_down();
-  note(self, journal_kind::lender_shut, {});
+  if (!std::exchange(s.shut, true)) note(self, journal_kind::lender_shut, {});
   send_effects(self);
   look_at_paint(s);
   const lender_rest rest{s.core->open_leases(), s.holds.size(), s.core->counts()};
@@ -267,8 +269,11 @@ lender_actor::behavior_type lender(self_pointer self, const lender_config& confi
   s.shown.emplace(config.core.parts, s.seen.numbers());
   s.paint.emplace(config.core.parts, config.paint);
   s.holds_drawn.emplace(config.core.runtime);
-  for (std::size_t p = 0; p < config.core.parts.size(); ++p)
-    for (std::int64_t slot = 0; slot < config.core.parts[p].slots; ++slot) s.paint->paint(p, slot);
+  for (std::size_t p = 0; p < config.core.parts.size(); ++p) {
+    const auto slots = config.core.parts[p].slots;
+    note_runs(self, journal_kind::slots_freed, {}, {{p, {0, slots}}});  // the pool as it begins
+    for (std::int64_t slot = 0; slot < slots; ++slot) s.paint->paint(p, slot);
+  }
   s.way_in.open(lender_actor{self});
   config.roots->on_guards_gone([way = s.way_in.shared()](lease_id lease) { way->send(guards_gone{lease}); });
   return {

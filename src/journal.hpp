@@ -37,7 +37,7 @@ namespace kvlease {
   X(lease_opened)           /* detail: direction */ \
   X(lease_granted)          /* value: slots */ \
   X(slots_lent)             /* extra: part; other: first slot; value: count */ \
-  X(slots_freed)            /* likewise */ \
+  X(slots_freed)            /* likewise; without a lease: the pool as it begins */ \
   X(slots_quarantined)      /* likewise */ \
   X(lease_ready) \
   X(lease_failed) \
@@ -70,7 +70,7 @@ namespace kvlease {
   X(copies_ended) \
   X(copies_disputed) \
   X(operation_released) \
-  X(registration_started)   /* other: registration; extra: part */ \
+  X(registration_started)   /* other: registration */ \
   X(registration_made)      /* other: registration */ \
   X(registration_failed)    /* other: registration */ \
   X(registration_closing)   /* other: registration */ \

@@ -1,5 +1,5 @@
 // Checks a journal against what must hold (semantics.md), offline. A model reads the records in order and
-// says which is the first that breaks a rule. Pure.
+// says which is the first that breaks a rule. Pure. docs/journal.md lists which rules a journal shows.
 //
 // A journal that begins late, or has lost records, can't be held to what came before: then only what the
 // model has seen from its beginning is checked, and `whole` is false.
@@ -17,8 +17,8 @@ namespace kvlease {
 
 struct broken_rule {
   std::uint64_t sequence = 0;  ///< of the record that breaks it
-  std::string rule;            ///< its number in semantics.md, "4.7"
-  std::string what;            ///< one line: the record, and what it contradicts
+  std::string rule;  ///< its number in semantics.md, "4.7"; "form" where it is no record that there is
+  std::string what;  ///< one line: the record, and what it contradicts
 };
 
 struct journal_model;
@@ -32,8 +32,6 @@ class journal_checker {
 
   /// The next record. False once a rule is broken; what follows is not looked at.
   bool read(const journal_record& r);
-  /// The journal has ended: what was waiting for the next record is judged.
-  void finish();
   const std::optional<broken_rule>& broken() const noexcept;
   bool whole() const noexcept;
   std::uint64_t records() const noexcept;

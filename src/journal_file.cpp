@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace kvlease {
@@ -156,15 +157,42 @@ bool journal_file_writer::flush() {
 
 // ---- reading
 
+namespace {
+
+/// "records 12 to 19", or where nothing tells how many "what follows record 11".
+std::string records_of(const block_header& b, std::uint64_t before) {
+  if (b.count == 0 || b.count > most_in_block || b.lost > 0)
+    return before == 0 ? "the first records" : fmt::format("what follows record {}", before);
+  return fmt::format("records {} to {}", before + 1, before + b.count);
+}
+
+/// The first record that is missing, and that the block does not count as lost; empty when all are told of.
+std::optional<std::uint64_t> uncounted(const block_header& b, const std::vector<journal_record>& records,
+                                       std::uint64_t before) {
+  std::uint64_t missing = 0;
+  std::optional<std::uint64_t> first;
+  for (const auto& r : records) {
+    if (r.sequence <= before) return std::nullopt;  // the checker says so, with the record
+    if (r.sequence > before + 1 && !first) first = before + 1;
+    missing += r.sequence - before - 1;
+    before = r.sequence;
+  }
+  return missing > b.lost ? first : std::nullopt;
+}
+
+}  // namespace
+
 result<journal_on_file> read_journal_file(const std::string& path) {
-  const file from{std::fopen(path.c_str(), "rb")};
-  if (from == nullptr) return tl::unexpected{io_error(path, "can't be opened")};
+  const file opened{path == "-" ? nullptr : std::fopen(path.c_str(), "rb")};
+  if (path != "-" && opened == nullptr) return tl::unexpected{io_error(path, "can't be opened")};
+  auto* from = path == "-" ? stdin : opened.get();  // a pipe as well: nothing goes back
   const auto bad = [&path](const std::string& what) {
     return fail(errc::invalid, fmt::format("journal file {}: {}", path, what));
   };
   file_header h;
-  if (std::fread(&h, sizeof h, 1, from.get()) != 1 || h.magic != file_magic)
-    return bad("is no journal of kvlease");
+  const auto began = std::fread(&h, 1, sizeof h, from);
+  if (std::ferror(from) != 0) return tl::unexpected{io_error(path, "can't be read")};
+  if (began != sizeof h || h.magic != file_magic) return bad("is no journal of kvlease");
   if (h.version != journal_file_version || h.record_size != sizeof(journal_record))
     return bad(fmt::format("has version {} and records of {} bytes, this program reads version {} and {}",
                            h.version, h.record_size, journal_file_version, sizeof(journal_record)));
@@ -174,32 +202,38 @@ result<journal_on_file> read_journal_file(const std::string& path) {
   out.started = std::chrono::system_clock::time_point{
       std::chrono::duration_cast<std::chrono::system_clock::duration>(std::chrono::nanoseconds{h.started})};
 
-  std::uint64_t offset = sizeof h;
-  if (std::fseek(from.get(), 0, SEEK_END) != 0) return tl::unexpected{io_error(path, "can't be read")};
-  const auto size = static_cast<std::uint64_t>(std::ftell(from.get()));
-  if (std::fseek(from.get(), sizeof h, SEEK_SET) != 0) return tl::unexpected{io_error(path, "can't be read")};
-  while (offset < size) {
+  for (std::uint64_t offset = sizeof h;;) {
+    const auto before = out.records.empty() ? 0 : out.records.back().sequence;
     block_header b;
-    const auto rest = size - offset;
-    const bool headed = rest >= sizeof b && std::fread(&b, sizeof b, 1, from.get()) == 1;
-    const auto whole = sizeof b + std::uint64_t{b.count} * sizeof(journal_record);
-    if (headed && (b.magic != block_magic || b.count > most_in_block))
-      return bad(fmt::format("no block begins at byte {}", offset));
-    if (!headed || rest < whole) {  // its writer was stopped within it
-      out.cut_bytes = rest;
+    const auto headed = std::fread(&b, 1, sizeof b, from);
+    std::vector<journal_record> records;
+    std::size_t got = 0;
+    if (headed == sizeof b) {
+      if (std::memcmp(&b, file_magic.data(), file_magic.size()) == 0)
+        return bad(
+            fmt::format("another journal begins at byte {}, behind record {}: each runtime has a file "
+                        "of its own",
+                        offset, before));
+      if (b.magic != block_magic || b.count > most_in_block)
+        return bad(fmt::format("no block begins at byte {}, behind record {}", offset, before));
+      records.resize(b.count);
+      got = std::fread(static_cast<void*>(records.data()), 1, b.count * sizeof(journal_record), from);
+    }
+    if (std::ferror(from) != 0) return tl::unexpected{io_error(path, "can't be read")};
+    if (headed < sizeof b || got < b.count * sizeof(journal_record)) {  // its writer was stopped within it
+      out.cut_bytes = headed + got;
       return out;
     }
-    std::vector<journal_record> records(b.count);
-    if (b.count > 0 && std::fread(records.data(), sizeof(journal_record), b.count, from.get()) != b.count)
-      return tl::unexpected{io_error(path, "can't be read")};
     // All of it is there, so it is not a writer that was stopped.
     if (b.checksum != checksum_of(b, records.data()))
-      return bad(fmt::format("the block at byte {} is damaged", offset));
+      return bad(fmt::format("the block at byte {} is damaged: {}", offset, records_of(b, before)));
+    if (const auto first = uncounted(b, records, before))
+      return bad(fmt::format("record {} is missing, and the block at byte {} does not count it as lost",
+                             *first, offset));
     out.lost += b.lost;
     out.records.insert(out.records.end(), records.begin(), records.end());
-    offset += whole;
+    offset += sizeof b + got;
   }
-  return out;
 }
 
 }  // namespace kvlease

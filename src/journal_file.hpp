@@ -48,8 +48,9 @@ struct journal_on_file {
   std::uint64_t cut_bytes = 0;  ///< of a tail that was cut off or is damaged
 };
 
-/// Errors: io (it can't be opened or read), invalid (no journal, another version, a damaged block that is not
-/// the last).
+/// `path`: a file or a pipe; "-" is standard input. Errors: io (it can't be opened or read), invalid (no
+/// journal, another version, more than one journal, a damaged block, a record that is missing and not
+/// counted): each names the first record that it costs, where that can be known.
 result<journal_on_file> read_journal_file(const std::string& path);
 
 }  // namespace kvlease

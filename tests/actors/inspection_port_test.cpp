@@ -115,14 +115,14 @@ TEST_CASE("inspection: a real runtime, its journal on file and checked") {
   CHECK_FALSE(port->why({subject_kind::slot, "0"}).found);
 
   std::ostringstream out, err;
-  CHECK(inspect::run_replay({path}, out, err) == 0);
+  CHECK(inspect::run_replay({{path}}, out, err) == 0);
   CHECK(
       contains(out.str(),
                "every rule that a journal shows holds in these records; 0 operations and 0 leases are open"));
   out.str("");
-  CHECK(inspect::run_replay({path, true}, out, err) == 0);
+  CHECK(inspect::run_replay({{path}, true}, out, err) == 0);
   CHECK(contains(out.str(), "\"broken\":null"));
-  CHECK(inspect::run_replay({"/no/such/file"}, out, err) == 2);
+  CHECK(inspect::run_replay({{"/no/such/file"}}, out, err) == 2);
   CHECK(contains(err.str(), "/no/such/file"));
   std::remove(path.c_str());
 }
@@ -131,21 +131,27 @@ TEST_CASE("7.1 inspection: replay names the rule and the record, and ends with 1
   const auto path =
       (std::filesystem::temp_directory_path() / ("kvlease-broken-" + std::to_string(::getpid()))).string();
   const incarnation of{7};
-  const auto lease = (std::uint64_t{7} << id_sequence_bits) + 3;
+  const auto request = (std::uint64_t{7} << id_sequence_bits) + 3;
   auto j = std::make_shared<journal>(of, 64, wall::now());
   {
     const auto file = journal_file_writer::open(j, path);
     REQUIRE(file.has_value());
+    j->write(wall::now(), {.kind = journal_kind::actor_up, .from = actor_kind::manager});
     for (int i = 0; i < 2; ++i)
-      j->write(wall::now(), {.kind = journal_kind::lease_opened, .from = actor_kind::lender, .lease = lease});
+      j->write(wall::now(), {.kind = journal_kind::request_admitted, .request = request});
   }
   std::ostringstream out, err;
-  CHECK(inspect::run_replay({path}, out, err) == 1);
-  CHECK(contains(out.str(), "rule 7.1 is broken: lease_opened: lease 7.3 is not new"));
-  CHECK(contains(out.str(), "record 2 at"));
+  CHECK(inspect::run_replay({{path}}, out, err) == 1);
+  CHECK(contains(out.str(), "rule 7.1 is broken: request_admitted: request 7.3 is not new"));
+  CHECK(contains(out.str(), "record 3 at"));
   out.str("");
-  CHECK(inspect::run_replay({path, true}, out, err) == 1);
-  CHECK(contains(out.str(), "\"rule\":\"7.1\",\"sequence\":2"));
+  CHECK(inspect::run_replay({{path}, true}, out, err) == 1);
+  CHECK(contains(out.str(), "\"rule\":\"7.1\",\"sequence\":3"));
+  // Of several, one a runtime, the worst counts.
+  out.str("");
+  CHECK(inspect::run_replay({{path, path}}, out, err) == 1);
+  CHECK(contains(out.str(), path + ": journal of runtime 7: 3 records\nrule 7.1"));
+  CHECK(inspect::run_replay({{path, "/no/such/file", path}}, out, err) == 2);
   std::remove(path.c_str());
 }
 

@@ -82,6 +82,7 @@ TEST_CASE("4.7 settle authorises the release of one claim") {
 
 TEST_CASE("4.7 settle authorises nothing once fatal has won") {
   two_fetches f;
+  f.w.skip_journal_check();  // it sends what no actor would
   CHECK(f.w.cancel(f.first).has_value());
   f.w.advance(5s);
   REQUIRE(f.w.fatal().has_value());
@@ -103,11 +104,11 @@ TEST_CASE("4.7 a disputed claim is under the clock") {
   }
   SUBCASE("a settled one is a claim again") { settled = true; }
   two_fetches f;
+  f.w.skip_journal_check();  // it sends what no actor would
   f.w.advance(1s);
   if (started == 1s) CHECK(f.w.cancel(f.first).has_value());
   f.w.advance(1s);
   if (settled) {
-    f.w.skip_journal_check();
     f.tell_arbiter(settle_claim{f.first});
     CHECK(owners(f.w).at(to_string(f.first_request))["claims"] == "0");
   }

@@ -1,6 +1,7 @@
 #include "src/journal.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -188,7 +189,7 @@ TEST_CASE("journal file: a tail that was cut off costs the last block only") {
     write(text);
     const auto got = read_journal_file(f.path);
     REQUIRE_FALSE(got.has_value());
-    CHECK(got.error().text.find("is damaged") != std::string::npos);
+    CHECK(got.error().text.find("is damaged: records 21 to 30") != std::string::npos);
   }
   SUBCASE("damage before it is not") {
     auto text = whole;
@@ -197,7 +198,39 @@ TEST_CASE("journal file: a tail that was cut off costs the last block only") {
     const auto got = read_journal_file(f.path);
     REQUIRE_FALSE(got.has_value());
     CHECK(got.error().code == errc::invalid);
-    CHECK(got.error().text.find("the block at byte 64 is damaged") != std::string::npos);
+    CHECK(got.error().text.find("the block at byte 64 is damaged: records 1 to 10") != std::string::npos);
+  }
+  SUBCASE("a block that is gone is not counted as lost") {
+    write(whole.substr(0, 64 + 24 + 640) + whole.substr(64 + 2 * (24 + 640)));
+    const auto got = read_journal_file(f.path);
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().text.find("record 11 is missing, and the block at byte 728") != std::string::npos);
+  }
+  SUBCASE("what is no block") {
+    write(whole + std::string(24, 'x'));
+    CHECK(read_journal_file(f.path).error().text.find("no block begins at byte 2056, behind record 30") !=
+          std::string::npos);
+  }
+  SUBCASE("two journals in one file") {
+    write(whole + whole);
+    CHECK(read_journal_file(f.path).error().text.find(
+              "another journal begins at byte 2056, behind record 30") != std::string::npos);
+  }
+  SUBCASE("through a pipe it reads as well") {
+    const auto pipe = f.path + ".pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    std::thread writer{[&] { std::ofstream{pipe, std::ios::binary} << whole; }};
+    const auto got = read_journal_file(pipe);
+    writer.join();
+    std::remove(pipe.c_str());
+    REQUIRE(got.has_value());
+    CHECK(got->records.size() == 30);
+    CHECK(got->cut_bytes == 0);
+  }
+  SUBCASE("what can't be read") {
+    const auto got = read_journal_file(std::filesystem::temp_directory_path().string());
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().code == errc::io);
   }
   SUBCASE("what is no journal, or another version") {
     write("hello");

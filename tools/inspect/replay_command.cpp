@@ -25,11 +25,13 @@ std::string line_of(const journal_record& r) {
   return line;
 }
 
-void print_json(const journal_on_file& j, const journal_verdict& v, std::ostream& out) {
+void print_json(const std::string& file, const journal_on_file& j, const journal_verdict& v,
+                std::ostream& out) {
   std::string text;
   json_writer w{text};
   w.begin_object();
   w.key("schema_version").number(inspection_schema_version);
+  w.key("file").text(file);
   w.key("runtime").number(j.runtime.value);
   w.key("records").number(j.records.size());
   w.key("checked").number(v.records);
@@ -59,7 +61,8 @@ void print(const journal_on_file& j, const journal_verdict& v, std::ostream& out
   out << "\n";
   if (!v.whole) out << "records are missing: what lies before each gap is not held against what follows\n";
   if (v.broken) {
-    out << fmt::format("rule {} is broken: {}\n", v.broken->rule, v.broken->what);
+    const auto what = v.broken->rule == "form" ? "the form of a record" : "rule " + v.broken->rule;
+    out << fmt::format("{} is broken: {}\n", what, v.broken->what);
     const auto it = std::ranges::find(j.records, v.broken->sequence, &journal_record::sequence);
     if (it != j.records.end()) out << "  " << line_of(*it) << "\n";
     return;
@@ -77,20 +80,31 @@ void print(const journal_on_file& j, const journal_verdict& v, std::ostream& out
 }  // namespace
 
 int run_replay(const replay_options& options, std::ostream& out, std::ostream& err) {
-  const auto j = read_journal_file(options.file);
-  if (!j) {
-    err << "kvlease inspect replay: " << j.error().text << "\n";
-    return 2;
+  int worst = 0;
+  for (const auto& file : options.files) {
+    const auto j = read_journal_file(file);
+    if (!j) {
+      err << "kvlease inspect replay: " << j.error().text << "\n";
+      worst = 2;
+      continue;
+    }
+    const auto v = check_journal(j->runtime, j->records);
+    if (options.json) {
+      print_json(file, *j, v, out);
+    } else {
+      if (options.files.size() > 1) out << file << ": ";
+      print(*j, v, out);
+    }
+    worst = std::max(worst, v.broken ? 1 : 0);
   }
-  const auto v = check_journal(j->runtime, j->records);
-  options.json ? print_json(*j, v, out) : print(*j, v, out);
-  return v.broken ? 1 : 0;
+  return worst;
 }
 
 CLI::App* add_replay(CLI::App& inspect, replay_options& o) {
-  auto* sub = inspect.add_subcommand("replay", "Check a journal file against every rule that it can show");
-  sub->add_option("file", o.file, "Journal file, as runtime_options.journal_file names it")->required();
-  sub->add_flag("--json", o.json, "Machine-readable output");
+  auto* sub = inspect.add_subcommand("replay", "Check journal files against every rule that they can show");
+  sub->add_option("file", o.files, "Journal files, as runtime_options.journal_file names them; - from a pipe")
+      ->required();
+  sub->add_flag("--json", o.json, "Machine-readable output, a line for each file");
   return sub;
 }
 
