@@ -143,9 +143,13 @@ bool ucx_loop::post(std::function<void()> task) {
     if (stopping_) return false;
     tasks_.push_back(std::move(task));
   }
+  wake();
+  return true;
+}
+
+void ucx_loop::wake() const {
   constexpr std::uint64_t one = 1;
   static_cast<void>(!::write(posted_, &one, sizeof one));  // full: it is readable anyway
-  return true;
 }
 
 bool ucx_loop::stop(std::function<void()> last, std::chrono::milliseconds bound) {
@@ -155,6 +159,7 @@ bool ucx_loop::stop(std::function<void()> last, std::chrono::milliseconds bound)
     stopping_ = true;
     give_up_ = std::chrono::steady_clock::now() + bound;
   }
+  wake();
   thread_.join();
   if (clean_) return true;
   static_cast<void>(serving_.release());

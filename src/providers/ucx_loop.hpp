@@ -82,6 +82,7 @@ class ucx_loop {
   void run();
   bool run_tasks();
   void sleep();
+  void wake() const;
 
   ucp_context_h context_ = nullptr;
   std::unique_ptr<ucx_worker> serving_, fetching_;
