@@ -1,5 +1,5 @@
-// What a provider offers to its peers: copies of published units, within a bound (semantics 2.8). A reader pins
-// what it reads; eviction never takes that.
+// What a provider offers to its peers: copies of published units, within a bound (semantics 2.8). A reader
+// pins what it reads; eviction never takes that.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ class export_pool {
 
   const std::size_t capacity_;
   mutable std::mutex mutex_;
-  by_use by_use_;                                               ///< the last used first
+  by_use by_use_;                                                 ///< the last used first
   std::unordered_map<std::string_view, by_use::iterator> index_;  ///< keys live in by_use_
   std::size_t bytes_ = 0;
 };

@@ -29,7 +29,8 @@ class source_walk {
 
   bool done() const noexcept { return settled_ == units_.size(); }
   bool is_served(std::size_t unit) const { return units_[unit].now == stand::served; }
-  /// Of a unit that no source had while some source could not be asked: then the fetch has failed. Else empty.
+  /// Of a unit that no source had while some source could not be asked: then the fetch has failed. Else
+  /// empty.
   const std::string& failure() const noexcept { return failure_; }
 
  private:

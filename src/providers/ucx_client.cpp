@@ -39,6 +39,7 @@ class ucx_client::peer {
   ucp_ep_h endpoint = nullptr;
   bool broken = false;  ///< to be closed after this round of progress
   bool answered = false;
+  bool unused = false;  ///< why it is broken: no failure
   std::string why;      ///< it was broken off last
   unsigned failures = 0;
   clock_type::time_point not_before{};
@@ -130,8 +131,8 @@ void ucx_client::reset(peer& which) {
   if (!which.broken) return;
   which.broken = false;
   auto* endpoint = std::exchange(which.endpoint, nullptr);
-  which.failures = which.answered ? 0 : which.failures;
-  which.not_before = clock_type::now() + backoff(which.failures++);
+  if (which.answered) which.failures = 0;
+  if (!std::exchange(which.unused, false)) which.not_before = clock_type::now() + backoff(which.failures++);
   connected_.erase(endpoint);
   worker_.close_endpoint(endpoint);
   for (auto& [id, q] : std::exchange(which.questions, {})) {
@@ -144,7 +145,11 @@ void ucx_client::reset(peer& which) {
 
 void ucx_client::drop_unused() {
   for (const auto& [endpoint, p] : connected_)
-    if (p.use_count() == 1 && p->questions.empty()) break_off(*p, "unused");
+    if (p.use_count() == 1 && p->questions.empty() && !p->broken) {
+      p->unused = true;
+      break_off(*p, "unused");
+    }
+  after_progress();
 }
 
 void ucx_client::after_progress() {
@@ -200,8 +205,12 @@ void ucx_client::ask_once(peer& to, const std::shared_ptr<ucx_asker>& by, ucx_as
     break_off(to, ucx_text(UCS_PTR_STATUS(request)));
     return give_up(fmt::format("peer {}: {}", to.name, to.why));
   }
-  to.questions.emplace(id, asked{by, what, extent, {units.begin(), units.end()},
-                                 {wanted.begin(), wanted.end()}, std::vector<bool>(units.size(), true),
+  to.questions.emplace(id, asked{by,
+                                 what,
+                                 extent,
+                                 {units.begin(), units.end()},
+                                 {wanted.begin(), wanted.end()},
+                                 std::vector<bool>(units.size(), true),
                                  what == ucx_ask::probe ? 1 : units.size()});
   if (request == nullptr) return;
   ++sends_;
@@ -227,9 +236,10 @@ std::vector<std::shared_ptr<ucx_asker>> ucx_client::close_by_force(const ucx_ask
     std::set<std::shared_ptr<ucx_asker>> there;
     for (const auto* l : p->landings) there.insert(l->by);
     for (const auto& [id, q] : p->questions) there.insert(q.by);
-    const auto why = fmt::format("peer {}: its endpoint was closed by force, to prove the end of another "
-                                 "operation's access",
-                                 p->name);
+    const auto why = fmt::format(
+        "peer {}: its endpoint was closed by force, to prove the end of another "
+        "operation's access",
+        p->name);
     for (const auto& a : there)
       if (a.get() != &of) {
         a->taken_down(why);

@@ -27,8 +27,8 @@ class ucx_asker {
   virtual ~ucx_asker() = default;
   /// Where the unit goes; its bytes begin to land now. Empty: nowhere any more.
   virtual std::optional<std::span<std::byte>> land(std::size_t unit) = 0;
-  /// What land() answered with is not written any more. `why`: empty when all bytes are there. `by_force`: the
-  /// endpoint was closed for that (ucx_client::close_by_force).
+  /// What land() answered with is not written any more. `why`: empty when all bytes are there. `by_force`:
+  /// the endpoint was closed for that (ucx_client::close_by_force).
   virtual void landed(std::size_t unit, const unit_frame& frame, const std::string& why, bool by_force) = 0;
   virtual void absent(std::size_t unit) = 0;
   virtual void other_size(std::size_t unit, std::uint64_t size) = 0;
@@ -88,7 +88,8 @@ class ucx_client {
 
   void ask_once(peer& to, const std::shared_ptr<ucx_asker>& by, ucx_ask what, const bytes& extent,
                 std::span<const std::size_t> units, std::span<const ucx_wanted> wanted);
-  ucs_status_t take(peer& from, std::span<const std::byte> header, void* data, std::size_t size, bool rendezvous);
+  ucs_status_t take(peer& from, std::span<const std::byte> header, void* data, std::size_t size,
+                    bool rendezvous);
   ucs_status_t serve(peer& from, const std::shared_ptr<ucx_asker>& by, std::size_t unit, ucx_reply reply,
                      void* data, std::size_t size, bool rendezvous);
   ucs_status_t reject(peer& from, const std::string& why);

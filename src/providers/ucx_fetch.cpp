@@ -51,8 +51,8 @@ void ucx_fetch::begin() {
   advance();
 }
 
-/// Asks what is to be asked now, until all is asked or there is an outcome. An answer that comes from inside it
-/// is seen by the loop.
+/// Asks what is to be asked now, until all is asked or there is an outcome. An answer that comes from inside
+/// it is seen by the loop.
 void ucx_fetch::advance() {
   if (over_ || std::exchange(advancing_, true)) return;
   while (!over_) {
@@ -93,8 +93,8 @@ void ucx_fetch::landed(std::size_t unit, const unit_frame& frame, const std::str
   if (!why.empty()) {
     walk_.lost(unit, why);
   } else if (checksum_of(places()[unit].memory) != frame.checksum) {
-    return decide(failed{fmt::format("{}: the checksum of what came differs: it is damaged",
-                                     unit_text(unit_at(unit)))});
+    return decide(failed{
+        fmt::format("{}: the checksum of what came differs: it is damaged", unit_text(unit_at(unit)))});
   } else {
     walk_.served(unit);
   }

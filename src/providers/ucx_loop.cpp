@@ -28,13 +28,15 @@ tl::unexpected<error> refused(const char* what, ucs_status_t status) {
   return fail(errc::provider, fmt::format("ucx: {}: {}", what, ucx_text(status)));
 }
 
-/// UCX takes over SIGSEGV and its like as it is loaded, which is the host's to decide: given back as this library
-/// is loaded, before anybody can have met UCX's handlers. Nothing is changed where the environment says what it
-/// wants.
-[[maybe_unused]] const bool signals_are_given_back = [] {
-  if (std::getenv("UCX_ERROR_SIGNALS") != nullptr) return false;
-  for (const int taken : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(taken);
-  return true;
+/// Two things that a context's configuration can't say; nothing is changed where the environment does. At
+/// load, when there are no other threads yet as a rule.
+[[maybe_unused]] const bool prepared_at_load = [] {
+  // UCX takes over SIGSEGV and its like as it is loaded, which is the host's to decide: given back before
+  // anybody can have met UCX's handlers.
+  if (std::getenv("UCX_ERROR_SIGNALS") == nullptr)
+    for (const int taken : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(taken);
+  // Else a restarted process could not listen on its port for as long as old connections are remembered.
+  return ::setenv("UCX_CM_REUSEADDR", "y", 0) == 0;
 }();
 
 result<ucp_context_h> make_context(const ucx_options& o) {
@@ -210,9 +212,8 @@ void ucx_loop::run() {
 
 void ucx_loop::sleep() {
   if (!serving_->arm() || !fetching_->arm()) return;
-  std::array<pollfd, 3> on{{{serving_->descriptor(), POLLIN, 0},
-                            {fetching_->descriptor(), POLLIN, 0},
-                            {posted_, POLLIN, 0}}};
+  std::array<pollfd, 3> on{
+      {{serving_->descriptor(), POLLIN, 0}, {fetching_->descriptor(), POLLIN, 0}, {posted_, POLLIN, 0}}};
   // Bounded, as UCX's keepalive is sent from progress.
   ::poll(on.data(), on.size(), 1000);
   std::uint64_t ignored = 0;

@@ -1,5 +1,5 @@
-// The one thread that owns UCX's objects: it alone calls UCX, sleeps on event descriptors, and runs what other
-// threads post. UCX's callbacks run on it, from inside progress.
+// The one thread that owns UCX's objects: it alone calls UCX, sleeps on event descriptors, and runs what
+// other threads post. UCX's callbacks run on it, from inside progress.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -51,8 +51,8 @@ class ucx_worker {
   std::vector<void*> closing_;  ///< requests
 };
 
-/// Two workers, so that who connects to the listener reaches no handler that writes to leased memory: `serving`
-/// knows questions only, `fetching` replies only.
+/// Two workers, so that who connects to the listener reaches no handler that writes to leased memory:
+/// `serving` knows questions only, `fetching` replies only.
 class ucx_loop {
  public:
   struct hooks {
@@ -69,9 +69,9 @@ class ucx_loop {
   void start(hooks h);
   /// Any thread. False once it is stopping: the task will not run.
   bool post(std::function<void()> task);
-  /// Runs `last` on the thread, then makes progress until nothing is open or has happened for a moment, at most
-  /// for `bound`, and joins the thread. False:
-  /// something is still open, so UCX's objects are left as they are, for good, and nobody progresses them.
+  /// Runs `last` on the thread, then makes progress until nothing is open or has happened for a moment, at
+  /// most for `bound`, and joins the thread. False: something is still open, so UCX's objects are left as
+  /// they are, for good, and nobody progresses them.
   bool stop(std::function<void()> last, std::chrono::milliseconds bound);
 
   ucx_worker& serving() noexcept { return *serving_; }

@@ -91,14 +91,15 @@ std::size_t ucx_question_head(std::string_view extent) noexcept {
 
 result<std::vector<std::byte>> encode_question(const ucx_question& q) {
   if (q.units.size() > ucx_question_units)
-    return fail(errc::invalid, fmt::format("a question for {} units, the most is {}", q.units.size(),
-                                           ucx_question_units));
+    return fail(errc::invalid,
+                fmt::format("a question for {} units, the most is {}", q.units.size(), ucx_question_units));
   auto size = ucx_question_head(q.extent);
   for (const auto& u : q.units) {
     if (!names_fit(q.extent.size(), u.name.size()))
-      return fail(errc::invalid, fmt::format("the names of an extent and its unit have {} bytes together, must "
-                                             "have at most {}",
-                                             q.extent.size() + u.name.size(), frame_names));
+      return fail(errc::invalid,
+                  fmt::format("the names of an extent and its unit have {} bytes together, must "
+                              "have at most {}",
+                              q.extent.size() + u.name.size(), frame_names));
     size += ucx_question_room(u.name);
   }
   if (size > ucx_question_bytes)
@@ -106,9 +107,9 @@ result<std::vector<std::byte>> encode_question(const ucx_question& q) {
                 fmt::format("a question of {} bytes, the most is {}", size, ucx_question_bytes));
   std::vector<std::byte> out(size);
   auto* at = out.data();
-  put(at, question_head{question_magic, message_version, static_cast<std::uint16_t>(q.ask), q.id,
-                        static_cast<std::uint32_t>(q.units.size()),
-                        static_cast<std::uint32_t>(q.extent.size())});
+  put(at,
+      question_head{question_magic, message_version, static_cast<std::uint16_t>(q.ask), q.id,
+                    static_cast<std::uint32_t>(q.units.size()), static_cast<std::uint32_t>(q.extent.size())});
   put(at, std::string_view{q.extent});
   for (const auto& u : q.units) {
     put(at, u.length);
@@ -132,12 +133,14 @@ result<ucx_question> decode_question(std::span<const std::byte> in) {
   if (!names_fit(h->extent_size, 0) || !take(in, h->extent_size, q.extent))
     return fail(errc::invalid, fmt::format("an extent's name of {} bytes does not fit", h->extent_size));
   if (h->units > ucx_question_units || h->units > in.size() / wanted_head)
-    return fail(errc::invalid, fmt::format("{} units do not fit a question with {} bytes for them, nor {} any",
-                                           h->units, in.size(), ucx_question_units + 1));
+    return fail(errc::invalid,
+                fmt::format("{} units do not fit a question with {} bytes for them, nor {} any", h->units,
+                            in.size(), ucx_question_units + 1));
   q.units.resize(h->units);
   for (auto& u : q.units) {
     std::uint32_t size = 0;
-    if (!take(in, u.length) || !take(in, size) || !names_fit(q.extent.size(), size) || !take(in, size, u.name))
+    if (!take(in, u.length) || !take(in, size) || !names_fit(q.extent.size(), size) ||
+        !take(in, size, u.name))
       return fail(errc::invalid, "a unit's name does not fit the question");
   }
   if (!in.empty()) return fail(errc::invalid, fmt::format("{} bytes stand behind the question", in.size()));
@@ -149,8 +152,8 @@ result<std::vector<std::byte>> encode_reply(const ucx_reply& r) {
   if (r.verdict == ucx_verdict::served) rest = frame_size(r.frame);
   if (r.verdict == ucx_verdict::probed) rest = r.here.size();
   if (r.here.size() > ucx_question_units)
-    return fail(errc::invalid, fmt::format("a probe of {} units, the most is {}", r.here.size(),
-                                           ucx_question_units));
+    return fail(errc::invalid,
+                fmt::format("a probe of {} units, the most is {}", r.here.size(), ucx_question_units));
   if (rest > ucx_reply_bytes - sizeof(reply_head))
     return fail(errc::invalid, fmt::format("a frame of {} bytes, the most is {}", rest,
                                            ucx_reply_bytes - sizeof(reply_head)));
@@ -168,7 +171,8 @@ result<std::vector<std::byte>> encode_reply(const ucx_reply& r) {
 
 result<ucx_reply> decode_reply(std::span<const std::byte> in, std::uint64_t data_length) {
   if (in.size() > ucx_reply_bytes)
-    return fail(errc::invalid, fmt::format("a reply of {} bytes, the most is {}", in.size(), ucx_reply_bytes));
+    return fail(errc::invalid,
+                fmt::format("a reply of {} bytes, the most is {}", in.size(), ucx_reply_bytes));
   const auto h = checked_head<reply_head>(in, reply_magic);
   if (!h) return tl::unexpected{h.error()};
   ucx_reply r;
@@ -185,7 +189,8 @@ result<ucx_reply> decode_reply(std::span<const std::byte> in, std::uint64_t data
       auto frame = decode_frame(in);
       if (!frame) return tl::unexpected{frame.error()};
       if (frame_size(*frame) != in.size() || frame->length != r.length)
-        return fail(errc::invalid, fmt::format("a frame for {} bytes in a reply for {}", frame->length, r.length));
+        return fail(errc::invalid,
+                    fmt::format("a frame for {} bytes in a reply for {}", frame->length, r.length));
       r.frame = *std::move(frame);
       return r;
     }
@@ -200,7 +205,8 @@ result<ucx_reply> decode_reply(std::span<const std::byte> in, std::uint64_t data
         return fail(errc::invalid, fmt::format("a probe's reply for {} units", in.size()));
       r.here.reserve(in.size());
       for (const std::byte b : in) {
-        if (std::to_integer<unsigned>(b) > 1) return fail(errc::invalid, "a probe's reply is neither yes nor no");
+        if (std::to_integer<unsigned>(b) > 1)
+          return fail(errc::invalid, "a probe's reply is neither yes nor no");
         r.here.push_back(b == std::byte{1});
       }
       return r;

@@ -29,7 +29,8 @@ struct ucx_wanted {
 };
 
 /// Encoded, little-endian, as the data of one message: magic 4 | version 2 | ask 2 | id 8 | units 4 | size of
-/// the extent's name 4 | that name | for each unit: length 8 | size of its name 4 | name. A probe needs no unit.
+/// the extent's name 4 | that name | for each unit: length 8 | size of its name 4 | name. A probe needs no
+/// unit.
 struct ucx_question {
   ucx_ask ask = ucx_ask::fetch;
   std::uint64_t id = 0;  ///< the asker's own
@@ -49,14 +50,14 @@ result<std::vector<std::byte>> encode_question(const ucx_question& q);
 result<ucx_question> decode_question(std::span<const std::byte> in);
 
 enum class ucx_verdict : std::uint16_t {
-  served = 1,      ///< the unit's bytes are the message's data; the header carries their frame
+  served = 1,  ///< the unit's bytes are the message's data; the header carries their frame
   absent = 2,
   other_size = 3,  ///< it is here with `length` bytes, which is not what was asked for
   probed = 4,      ///< of a probe: which units are here
 };
 
-/// Encoded as the header of one message: magic 4 | version 2 | verdict 2 | id 8 | unit 4 | size of the rest 4 |
-/// length 8 | rest. The rest is the unit_frame of what is served, or one byte (0 or 1) a unit of a probe.
+/// Encoded as the header of one message: magic 4 | version 2 | verdict 2 | id 8 | unit 4 | size of the rest 4
+/// | length 8 | rest. The rest is the unit_frame of what is served, or one byte (0 or 1) a unit of a probe.
 struct ucx_reply {
   ucx_verdict verdict = ucx_verdict::absent;
   std::uint64_t id = 0;      ///< of the question
@@ -72,8 +73,8 @@ inline constexpr std::size_t ucx_reply_bytes = 32 + frame_head + frame_names;
 
 /// Errors: invalid when its names or its probe are too long.
 result<std::vector<std::byte>> encode_reply(const ucx_reply& r);
-/// `data_length`: bytes of data that came, or are to come, with the header; only a served unit has any, exactly
-/// its length. Errors: invalid, with what is wrong.
+/// `data_length`: bytes of data that came, or are to come, with the header; only a served unit has any,
+/// exactly its length. Errors: invalid, with what is wrong.
 result<ucx_reply> decode_reply(std::span<const std::byte> header, std::uint64_t data_length);
 
 }  // namespace kvlease

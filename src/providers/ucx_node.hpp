@@ -17,8 +17,8 @@ class ucx_node {
  public:
   using peer_list = std::vector<std::shared_ptr<ucx_client::peer>>;
 
-  /// Listens. Peers are connected when they are first asked. Errors: invalid for a host without address, provider for what
-  /// UCX refuses.
+  /// Listens. Peers are connected when they are first asked. Errors: invalid for a host without address,
+  /// provider for what UCX refuses.
   static result<std::shared_ptr<ucx_node>> start(ucx_options options);
   /// Closes everything by force and waits until every callback has run. Where one has not in five seconds, it
   /// leaves UCX's objects as they are and nobody touches them again; what was not proven stays so.

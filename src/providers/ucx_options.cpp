@@ -99,10 +99,9 @@ std::string to_string(const host_port& a) {
 }
 
 result<ucx_options> parse_ucx_options(std::string_view after_colon) {
-  const auto given = uri_options::parse(
-      "ucx", after_colon,
-      {"peers", "peers_file", "bytes", "tls", "net_device", "segment", "spin", "window", "connections",
-       "probe_timeout", "force_close"});
+  const auto given = uri_options::parse("ucx", after_colon,
+                                        {"peers", "peers_file", "bytes", "tls", "net_device", "segment",
+                                         "spin", "window", "connections", "probe_timeout", "force_close"});
   if (!given) return tl::unexpected{given.error()};
   std::string_view place = given->place();
   if (!place.starts_with("//"))
@@ -116,7 +115,8 @@ result<ucx_options> parse_ucx_options(std::string_view after_colon) {
   if (given->has("peers_file"))
     if (const auto ok = add_file(o, given->text("peers_file")); !ok) return tl::unexpected{ok.error()};
 
-  const auto words = [&](std::string& into, std::string_view key, std::string_view otherwise) -> result<void> {
+  const auto words = [&](std::string& into, std::string_view key,
+                         std::string_view otherwise) -> result<void> {
     auto text = word_list(*given, key, otherwise);
     if (!text) return tl::unexpected{text.error()};
     into = *std::move(text);
@@ -129,11 +129,12 @@ result<ucx_options> parse_ucx_options(std::string_view after_colon) {
     into = *n;
     return {};
   };
-  const auto size = [&](std::uint64_t& into, std::string_view key, std::uint64_t otherwise, std::uint64_t least,
-                        std::uint64_t most) -> result<void> {
+  const auto size = [&](std::uint64_t& into, std::string_view key, std::uint64_t otherwise,
+                        std::uint64_t least, std::uint64_t most) -> result<void> {
     const auto n = given->byte_size(key, otherwise, least);
     if (!n) return tl::unexpected{n.error()};
-    if (*n > most) return fail(errc::invalid, fmt::format("ucx: {} is {}, must be at most {}", key, *n, most));
+    if (*n > most)
+      return fail(errc::invalid, fmt::format("ucx: {} is {}, must be at most {}", key, *n, most));
     into = *n;
     return {};
   };

@@ -22,18 +22,18 @@ result<host_port> parse_host_port(std::string_view text, std::string_view what, 
 std::string to_string(const host_port& a);
 
 struct ucx_options {
-  host_port listen;                  ///< port 0: any free one
-  std::vector<host_port> peers;      ///< asked in this order
-  bool ask_self = false;             ///< the own listener, before them, through the transport
-  std::uint64_t pool_bytes = 0;      ///< of the export pool
-  std::string tls;                   ///< UCX_TLS
-  std::string net_device;            ///< UCX_NET_DEVICES
-  std::uint64_t segment_bytes = 0;   ///< UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE
-  std::uint64_t spin_us = 0;         ///< progress without sleep after the last event
-  std::uint64_t window = 0;          ///< units under way to one connection
-  std::uint64_t connections = 0;     ///< at once, of peers that fetch from here
+  host_port listen;                 ///< port 0: any free one
+  std::vector<host_port> peers;     ///< asked in this order
+  bool ask_self = false;            ///< the own listener, before them, through the transport
+  std::uint64_t pool_bytes = 0;     ///< of the export pool
+  std::string tls;                  ///< UCX_TLS
+  std::string net_device;           ///< UCX_NET_DEVICES
+  std::uint64_t segment_bytes = 0;  ///< UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE
+  std::uint64_t spin_us = 0;        ///< progress without sleep after the last event
+  std::uint64_t window = 0;         ///< units under way to one connection
+  std::uint64_t connections = 0;    ///< at once, of peers that fetch from here
   std::uint64_t probe_timeout_ms = 0;
-  bool force_close = false;          ///< offers proof_source::endpoint_closed
+  bool force_close = false;  ///< offers proof_source::endpoint_closed
 };
 
 /// For people: the URI's form.

@@ -58,7 +58,8 @@ class probe_call final : public ucx_asker {
   void taken_down(const std::string&) override {}  // it gets lost() as well
   void lost(std::size_t, const std::string& why) override {
     if (std::exchange(over_, true)) return;
-    promise_.set_exception(std::make_exception_ptr(std::runtime_error{fmt::format("{}: probe: {}", who, why)}));
+    promise_.set_exception(
+        std::make_exception_ptr(std::runtime_error{fmt::format("{}: probe: {}", who, why)}));
   }
   void probed(const std::vector<bool>& here) override {
     for (std::size_t i = 0; i < here_.size(); ++i) here_[i] = here_[i] || here[i];
@@ -240,10 +241,10 @@ bool ucx_built() noexcept { return true; }
 result<provider_factory> open_ucx(std::string_view after_colon) {
   auto options = parse_ucx_options(after_colon);
   if (!options) return tl::unexpected{options.error()};
-  return provider_factory{[shared = std::make_shared<shared_node>(),
-                           options = *std::move(options)](const provider_context& c) {
-    return std::make_shared<ucx_provider>(shared->get(options), c);
-  }};
+  return provider_factory{
+      [shared = std::make_shared<shared_node>(), options = *std::move(options)](const provider_context& c) {
+        return std::make_shared<ucx_provider>(shared->get(options), c);
+      }};
 }
 
 }  // namespace kvlease

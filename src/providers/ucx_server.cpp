@@ -25,7 +25,8 @@ result<ucx_address> resolve(const host_port& at) {
   addrinfo* found = nullptr;
   const int problem = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found);
   if (problem != 0)
-    return fail(errc::invalid, fmt::format("ucx: no address for '{}': {}", to_string(at), ::gai_strerror(problem)));
+    return fail(errc::invalid,
+                fmt::format("ucx: no address for '{}': {}", to_string(at), ::gai_strerror(problem)));
   ucx_address address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.size = found->ai_addrlen;
@@ -60,9 +61,9 @@ ucx_server::~ucx_server() {
 
 result<host_port> ucx_server::listen() {
   const auto refused = [&](ucs_status_t s) {
-    return fail(errc::provider, fmt::format("ucx: can't listen on {} (tls={}, net_device={}): {}",
-                                            to_string(options_.listen), options_.tls, options_.net_device,
-                                            ucx_text(s)));
+    return fail(errc::provider,
+                fmt::format("ucx: can't listen on {} (tls={}, net_device={}): {}", to_string(options_.listen),
+                            options_.tls, options_.net_device, ucx_text(s)));
   };
   const auto address = resolve(options_.listen);
   if (!address) return tl::unexpected{address.error()};
@@ -102,13 +103,14 @@ void ucx_server::accept(ucp_conn_request_h request) {
     return;
   }
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.conn_request = request;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_error, this};
   auto made = std::make_shared<connection>();
-  if (ucp_ep_create(worker_.get(), &params, &made->endpoint) != UCS_OK) return;  // the request is gone with it
+  if (ucp_ep_create(worker_.get(), &params, &made->endpoint) != UCS_OK)
+    return;  // the request is gone with it
   connections_.emplace(made->endpoint, std::move(made));
   connected_ = connections_.size();
 }
@@ -222,8 +224,7 @@ void ucx_server::transmit(connection& to, const ucx_reply& reply, export_pool::p
   if (self == connections_.end()) return;
   auto made = std::make_unique<send>(this, self->second, *std::move(header), std::move(content));
   ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = on_sent;
   params.user_data = made.get();
   params.flags = UCP_AM_SEND_FLAG_REPLY;

@@ -21,8 +21,8 @@ namespace kvlease {
 class ucx_server {
  public:
   ucx_server(ucx_worker& worker, export_pool& pool, const ucx_options& options);
-  /// Stops listening. UCX 1.13.1 dies when a peer that has connected says its first word to a listener that is
-  /// gone, so the worker must be destroyed right behind it.
+  /// Stops listening. UCX 1.13.1 dies when a peer that has connected says its first word to a listener that
+  /// is gone, so the worker must be destroyed right behind it.
   ~ucx_server();
   ucx_server(const ucx_server&) = delete;
   ucx_server& operator=(const ucx_server&) = delete;

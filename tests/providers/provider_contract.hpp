@@ -123,13 +123,11 @@ inline std::vector<named_provider> contract_providers() {
       all.push_back({uri, [=](const provider_context& c) {
                        return provider_under_test{open(c), {}, {}, own_threads};
                      }});
-      all.push_back({uri + " behind a fault provider that strikes nothing", [=](const provider_context& c) {
-                       return provider_under_test{
-                           std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c),
-                           {},
-                           {},
-                           own_threads};
-                     }});
+      all.push_back(
+          {uri + " behind a fault provider that strikes nothing", [=](const provider_context& c) {
+             return provider_under_test{
+                 std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c), {}, {}, own_threads};
+           }});
     }
   return all;
 }

@@ -19,9 +19,7 @@ ucx_question some_question() {
   return {ucx_ask::fetch, 77, "extent", {{"a", 4096}, {std::string(54, '\0'), 1}, {"", 0}}};
 }
 
-ucx_reply some_reply() {
-  return {ucx_verdict::served, 9, 3, 4096, {"extent", "a", 4096, 0, 42}, {}};
-}
+ucx_reply some_reply() { return {ucx_verdict::served, 9, 3, 4096, {"extent", "a", 4096, 0, 42}, {}}; }
 
 /// Encoded, then one field overwritten.
 template <class T>
@@ -37,9 +35,9 @@ TEST_CASE("ucx: a question and each kind of reply come back as they were") {
   const ucx_question probe{ucx_ask::probe, 1, "", {}};
   CHECK(decode_question(*encode_question(probe)) == probe);
   CHECK(decode_reply(*encode_reply(some_reply()), 4096) == some_reply());
-  for (const ucx_reply& r : {ucx_reply{ucx_verdict::absent, 1, 2, 0, {}, {}},
-                             ucx_reply{ucx_verdict::other_size, 1, 2, 77, {}, {}},
-                             ucx_reply{ucx_verdict::probed, 1, 0, 0, {}, {true, false, true}}})
+  for (const ucx_reply& r :
+       {ucx_reply{ucx_verdict::absent, 1, 2, 0, {}, {}}, ucx_reply{ucx_verdict::other_size, 1, 2, 77, {}, {}},
+        ucx_reply{ucx_verdict::probed, 1, 0, 0, {}, {true, false, true}}})
     CHECK(decode_reply(*encode_reply(r), 0) == r);
 }
 
@@ -65,7 +63,8 @@ TEST_CASE("F13 ucx: huge counts and lengths are refused before anything is alloc
   CHECK_FALSE(decode_question(std::vector<std::byte>(ucx_question_bytes + 1)));
   const auto r = *encode_reply(some_reply());
   constexpr std::size_t rest = 20, length = 24;
-  for (const std::uint32_t huge : {0xffffffffu, 4096u, 1u, 0u}) CHECK_FALSE(decode_reply(with(r, rest, huge), 4096));
+  for (const std::uint32_t huge : {0xffffffffu, 4096u, 1u, 0u})
+    CHECK_FALSE(decode_reply(with(r, rest, huge), 4096));
   for (const std::uint64_t huge : {~std::uint64_t{0}, std::uint64_t{4095}}) {
     CHECK_FALSE(decode_reply(with(r, length, huge), 4096));  // not what came with it
     CHECK_FALSE(decode_reply(with(r, length, huge), huge));  // not what its frame says
@@ -94,9 +93,11 @@ TEST_CASE("F13 ucx: another magic, version or kind is refused, and each flipped 
 TEST_CASE("ucx: what is too long to be sent is refused by its sender") {
   CHECK_FALSE(encode_question({ucx_ask::fetch, 1, "", std::vector<ucx_wanted>(ucx_question_units + 1)}));
   CHECK_FALSE(encode_question({ucx_ask::fetch, 1, std::string(frame_names, 'e'), {{"n", 1}}}));
-  CHECK_FALSE(encode_question({ucx_ask::fetch, 1, "", std::vector<ucx_wanted>(100, {std::string(4000, 'n'), 1})}));
+  CHECK_FALSE(
+      encode_question({ucx_ask::fetch, 1, "", std::vector<ucx_wanted>(100, {std::string(4000, 'n'), 1})}));
   CHECK_FALSE(encode_reply({ucx_verdict::probed, 1, 0, 0, {}, std::vector<bool>(ucx_question_units + 1)}));
-  CHECK_FALSE(encode_reply({ucx_verdict::served, 1, 0, 1, {std::string(frame_names, 'e'), "n", 1, 0, 0}, {}}));
+  CHECK_FALSE(
+      encode_reply({ucx_verdict::served, 1, 0, 1, {std::string(frame_names, 'e'), "n", 1, 0, 0}, {}}));
 }
 
 TEST_CASE("F13 ucx: random messages and random damage to good ones") {
@@ -104,10 +105,9 @@ TEST_CASE("F13 ucx: random messages and random damage to good ones") {
   const auto feed = [](const std::vector<std::byte>& in) {
     fuzz::fuzz_ucx_message(reinterpret_cast<const std::uint8_t*>(in.data()), in.size());
   };
-  const std::vector<std::byte> good[] = {
-      *encode_question(some_question()), *encode_reply(some_reply()),
-      *encode_reply({ucx_verdict::probed, 1, 0, 0, {}, {true, false}}),
-      *encode_reply({ucx_verdict::other_size, 1, 2, 77, {}, {}})};
+  const std::vector<std::byte> good[] = {*encode_question(some_question()), *encode_reply(some_reply()),
+                                         *encode_reply({ucx_verdict::probed, 1, 0, 0, {}, {true, false}}),
+                                         *encode_reply({ucx_verdict::other_size, 1, 2, 77, {}, {}})};
   int read = 0;
   for (int round = 0; round < 50'000; ++round) {
     auto message = good[random() % std::size(good)];

@@ -47,11 +47,30 @@ TEST_CASE("ucx: the URI's options and their defaults") {
 }
 
 TEST_CASE("ucx: what a URI may not say is a clear error") {
-  for (const auto* bad :
-       {"", "127.0.0.1:0", "//", "//:1", "//host", "//host:", "//host:70000", "//host:-1", "//ho st:1",
-        "//::1:7000", "//h:0?peers=a", "//h:0?peers=a:0", "//h:0?peers=a:1,,b:2", "//h:0?bytes=0",
-        "//h:0?segment=1K", "//h:0?segment=1G", "//h:0?spin=x", "//h:0?window=0", "//h:0?connections=0",
-        "//h:0?probe_timeout=0", "//h:0?force_close=maybe", "//h:0?tls=", "//h:0?tls=tcp;rm", "//h:0?colour=red"}) {
+  for (const auto* bad : {"",
+                          "127.0.0.1:0",
+                          "//",
+                          "//:1",
+                          "//host",
+                          "//host:",
+                          "//host:70000",
+                          "//host:-1",
+                          "//ho st:1",
+                          "//::1:7000",
+                          "//h:0?peers=a",
+                          "//h:0?peers=a:0",
+                          "//h:0?peers=a:1,,b:2",
+                          "//h:0?bytes=0",
+                          "//h:0?segment=1K",
+                          "//h:0?segment=1G",
+                          "//h:0?spin=x",
+                          "//h:0?window=0",
+                          "//h:0?connections=0",
+                          "//h:0?probe_timeout=0",
+                          "//h:0?force_close=maybe",
+                          "//h:0?tls=",
+                          "//h:0?tls=tcp;rm",
+                          "//h:0?colour=red"}) {
     CAPTURE(bad);
     const auto got = parse_ucx_options(bad);
     REQUIRE_FALSE(got);
@@ -179,7 +198,8 @@ TEST_CASE("2.8 ucx: the export pool keeps within its bound, whoever publishes an
         const auto value = static_cast<unsigned char>(name.back());
         p.put("e", name, block(value));
         const auto got = p.get("e", name);
-        if (got && (got->bytes().front() != std::byte{value} || got->bytes().back() != std::byte{value})) ++wrong;
+        if (got && (got->bytes().front() != std::byte{value} || got->bytes().back() != std::byte{value}))
+          ++wrong;
         if (p.bytes() > p.capacity()) ++wrong;
       }
     });

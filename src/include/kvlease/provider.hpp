@@ -109,17 +109,19 @@ class pollable {
   virtual access_answer poll_access(attempt& a) = 0;
 };
 
-/// Optional: proofs beyond `terminal_status` that must be asked for, as they cost other work (architecture.md,
-/// "Proof has a source"). For an access that does not end by itself: its outcome has been given already.
+/// Optional: proofs beyond `terminal_status` that must be asked for, as they cost other work
+/// (architecture.md, "Proof has a source"). For an access that does not end by itself: its outcome has been
+/// given already.
 class proof_rungs {
  public:
   virtual ~proof_rungs() = default;
   /// In the order in which to try them; never `terminal_status`.
   virtual std::vector<proof_source> rungs() const = 0;
   /// Starts one rung for one attempt; again and for an attempt whose access has ended it does nothing. Waits
-  /// for no proof: poll_access() answers `ended` with the rung as its source, once it is one. Answers the other
-  /// attempts of this provider that it takes down: each has failed already, and its access ends by a proof of
-  /// its own. For a rung that is not offered, or an attempt of another provider: nothing, and nothing happens.
+  /// for no proof: poll_access() answers `ended` with the rung as its source, once it is one. Answers the
+  /// other attempts of this provider that it takes down: each has failed already, and its access ends by a
+  /// proof of its own. For a rung that is not offered, or an attempt of another provider: nothing, and
+  /// nothing happens.
   virtual std::vector<std::shared_ptr<attempt>> climb(attempt& a, proof_source rung) = 0;
 };
 
