@@ -43,6 +43,9 @@ void add_replay(CLI::App& app, replay::replay_options& o) {
   sub->add_option("--late", o.late, "Bound of the delays of late and stubborn")->capture_default_str();
   sub->add_option("--local-reuse", o.local_reuse, "Reuse blocks of the instance's own pages: on or off")
       ->capture_default_str();
+  sub->add_option("--role", o.role,
+                  "both; publish: fetch nothing, then serve until the input ends; fetch: publish nothing")
+      ->capture_default_str();
   sub->add_option("--journal", o.journal_path, "Write instance N's journal to FILE.N, for inspect replay");
   sub->add_option("--json", o.json_path, "Write the report to this file");
   sub->add_flag("--quiet", o.quiet, "Print no report and no progress");
