@@ -74,8 +74,8 @@ struct replay_plan {
   fault_plan faults;
   bool local_reuse = true;
   replay_role role = replay_role::both;
-  /// Called once all requests are through, before anything is shut down, with what the first instance's provider
-  /// says of itself; empty: nothing.
+  /// Called once all requests are through, before anything is shut down, with what the first instance's
+  /// provider says of itself; empty: nothing.
   std::function<void(const std::string&)> before_stop;
   bool quiet = false;
   bool journal = true;
