@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "src/providers/memory_provider.hpp"
+#include "src/providers/ucx_options.hpp"
+#include "src/providers/ucx_provider.hpp"
 #include "src/providers/uri_options.hpp"
 
 namespace kvlease {
@@ -27,7 +29,8 @@ result<provider_factory> open_memory(std::string_view rest) {
   }};
 }
 
-constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory}};
+constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory},
+                                      {"ucx", ucx_uri_form, open_ucx}};
 
 }  // namespace
 

@@ -43,6 +43,9 @@ void add_replay(CLI::App& app, replay::replay_options& o) {
   sub->add_option("--late", o.late, "Bound of the delays of late and stubborn")->capture_default_str();
   sub->add_option("--local-reuse", o.local_reuse, "Reuse blocks of the instance's own pages: on or off")
       ->capture_default_str();
+  sub->add_option("--role", o.role,
+                  "both; publish: fetch nothing, then serve until the input ends; fetch: publish nothing")
+      ->capture_default_str();
   sub->add_option("--journal", o.journal_path, "Write instance N's journal to FILE.N, for inspect replay");
   sub->add_option("--json", o.json_path, "Write the report to this file");
   sub->add_flag("--quiet", o.quiet, "Print no report and no progress");
@@ -107,6 +110,15 @@ void add_bench_inspection(CLI::App& bench, bench::inspection_options& o) {
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }
 
+void add_bench_ucx(CLI::App& bench, bench::ucx_bench_options& o) {
+  auto* sub = bench.add_subcommand("ucx", "Fetches over ucx:// beside ucx_perftest, on the loopback device");
+  sub->add_option("--sizes", o.sizes, "Sizes of a unit")->capture_default_str();
+  sub->add_option("--bytes", o.bytes, "Of a round and a way")->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "Each way, in turn")->capture_default_str();
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
 /// Of `inspect`, 2 says that memory is held unproven: what is typed wrongly must not look like that.
 int usage_status(int argc, const char* const* argv) {
   return argc > 1 && std::string_view{argv[1]} == "inspect" ? inspect::bad_usage : 2;
@@ -133,11 +145,13 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   bench::copy_options copy;
   bench::detection_options detection;
   bench::inspection_options inspection;
-  auto* bench = app.add_subcommand("bench", "Measure copies, their detection, and inspection");
+  bench::ucx_bench_options ucx;
+  auto* bench = app.add_subcommand("bench", "Measure copies, their detection, inspection, and transfers");
   bench->require_subcommand(1);
   add_bench_copy(*bench, copy);
   add_bench_detection(*bench, detection);
   add_bench_inspection(*bench, inspection);
+  add_bench_ucx(*bench, ucx);
   inspect::inspect_options inspect;
   add_inspect(app, inspect);
   serve::serve_options serve;
@@ -163,6 +177,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   if (app.got_subcommand("names")) return run_names(names, out, err);
   if (bench->got_subcommand("copy")) return run_bench_copy(copy, joined(argc, argv), out, err);
   if (bench->got_subcommand("inspection")) return run_bench_inspection(inspection, out, err);
+  if (bench->got_subcommand("ucx")) return run_bench_ucx(ucx, out, err);
   if (bench->got_subcommand("detection")) return run_bench_detection(detection, joined(argc, argv), out, err);
   return run_replay_command(replay, out, err, err_is_terminal);
 }

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
+#include <limits>
 
 #include "tools/replay/replay.hpp"
 
@@ -19,8 +21,13 @@ int run_replay_command(const replay::replay_options& options, std::ostream& out,
     json.open(options.json_path, std::ios::trunc);  // before the run: a bad path should not cost one
     if (!json) return complain("--json: can't write '" + options.json_path + "': " + std::strerror(errno));
   }
-  const auto plan = replay::plan_replay(options);
+  auto plan = replay::plan_replay(options);
   if (!plan) return complain(plan.error().text);
+  if (plan->role == replay::replay_role::publish)
+    plan->before_stop = [&out](const std::string& provider) {
+      out << "published; serving until the input ends: " << provider << std::endl;
+      std::cin.ignore(std::numeric_limits<std::streamsize>::max());
+    };
   const auto report = replay::run_replay(*plan, err_is_terminal && !options.quiet ? &err : nullptr);
   if (!report) return complain(report.error().text);
   if (json.is_open()) {

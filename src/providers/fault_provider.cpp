@@ -150,6 +150,12 @@ class fault_provider::struck_attempt final : public attempt,
     return behind ? kvlease::request_cancel(*behind) : cancel_disposition::requested;
   }
 
+  /// Of the provider behind; null while it has not been submitted there.
+  std::shared_ptr<attempt> behind() {
+    const std::lock_guard lock{core_->mutex};
+    return behind_;
+  }
+
   access_answer poll_access() {
     std::shared_ptr<attempt> behind;
     {
@@ -396,6 +402,7 @@ registers_pools* fault_provider::as_registers_pools() {
 }
 pollable* fault_provider::as_pollable() { return core_->inner_pollable ? this : nullptr; }
 notifies* fault_provider::as_notifies() { return core_->inner->as_notifies() ? this : nullptr; }
+proof_rungs* fault_provider::as_proof_rungs() { return core_->inner->as_proof_rungs() ? this : nullptr; }
 
 std::shared_ptr<attempt> fault_provider::fetch(const cache_extent& extent, route* along) {
   return submit(direction::fetch, extent, along);
@@ -489,6 +496,16 @@ std::unique_ptr<registration> fault_provider::register_pool(std::uintptr_t addre
 access_answer fault_provider::poll_access(attempt& a) {
   if (const auto s = mine(a)) return s->poll_access();
   return core_->inner_pollable->poll_access(a);
+}
+
+std::vector<proof_source> fault_provider::rungs() const { return core_->inner->as_proof_rungs()->rungs(); }
+
+std::vector<std::shared_ptr<attempt>> fault_provider::climb(attempt& a, proof_source rung) {
+  auto& inner = *core_->inner->as_proof_rungs();
+  const auto struck = mine(a);
+  if (!struck) return inner.climb(a, rung);
+  const auto behind = struck->behind();
+  return behind ? inner.climb(*behind, rung) : std::vector<std::shared_ptr<attempt>>{};
 }
 
 void fault_provider::on_progress(std::function<void()> wake) {

@@ -43,7 +43,8 @@ class fault_provider final : public provider,
                              public publishes,
                              public registers_pools,
                              public pollable,
-                             public notifies {
+                             public notifies,
+                             public proof_rungs {
  public:
   /// Throws std::invalid_argument without inner provider, resolver or executor.
   fault_provider(std::shared_ptr<provider> inner, fault_plan plan, provider_context context);
@@ -65,6 +66,7 @@ class fault_provider final : public provider,
   registers_pools* as_registers_pools() override;
   pollable* as_pollable() override;
   notifies* as_notifies() override;
+  proof_rungs* as_proof_rungs() override;
 
   std::shared_ptr<attempt> fetch(const cache_extent& extent, route* along = nullptr) override;
   std::shared_ptr<attempt> publish(const cache_extent& extent) override;
@@ -75,6 +77,9 @@ class fault_provider final : public provider,
   std::unique_ptr<registration> register_pool(std::uintptr_t address, std::size_t size) override;
   access_answer poll_access(attempt& a) override;
   void on_progress(std::function<void()> wake) override;
+  std::vector<proof_source> rungs() const override;
+  /// For the attempt behind; nothing where a fault holds that back.
+  std::vector<std::shared_ptr<attempt>> climb(attempt& a, proof_source rung) override;
 
  private:
   struct core;

@@ -48,7 +48,7 @@ TEST_CASE("2.14 every provider that a URI can name is in the suite, plain and be
     std::size_t named = 0;
     for (const auto& p : all) named += p.name.starts_with(std::string{entry.scheme} + ":") ? 1 : 0;
     CHECK(named == 2 * contract_uris().at(entry.scheme).size());
-    CHECK(named >= 2);
+    CHECK((named >= 2 || (entry.scheme == "ucx" && !ucx_built())));
   }
   CHECK(provider_entries().size() == contract_uris().size());
 }

@@ -249,6 +249,7 @@ TEST_CASE("command line: bad input is one line that says what and where, status 
       {{"replay", "--abort", "1.5"}, "--abort is 1.5"},
       {{"replay", "--backend", "carrier-pigeon:"}, "carrier-pigeon:"},
       {{"replay", "--local-reuse", "maybe"}, "maybe"},
+      {{"replay", "--role", "spectator"}, "spectator"},
       {{"replay", "--tokens-per-block", "7", "--trace", bad_line.c_str()}, ":2:"},
       {{"replay", "--json", "/no/such/folder/r.json"}, "/no/such/folder/r.json"},
       {{"names", "--vectors", "/no/such/file.json"}, "/no/such/file.json"},

@@ -337,7 +337,9 @@ void request_run::go() {
   } else if (const auto ok = prepare(); !ok) {
     fell(ok.error(), "admit");
   } else {
-    if (fetch() && compute()) publish();
+    const auto role = run_.plan.role;
+    const bool goes_on = role == replay_role::publish || fetch();
+    if (goes_on && role != replay_role::fetch && compute()) publish();
     static_cast<void>(on_.lender->free(info_.request).get());
   }
   on_.budget->give(pages);

@@ -53,6 +53,7 @@ class gated final : public provider, public fetches, public publishes {
   registers_pools* as_registers_pools() override { return inner_->as_registers_pools(); }
   pollable* as_pollable() override { return inner_->as_pollable(); }
   notifies* as_notifies() override { return inner_->as_notifies(); }
+  proof_rungs* as_proof_rungs() override { return inner_->as_proof_rungs(); }
 
   std::shared_ptr<attempt> fetch(const cache_extent& extent, route* along) override {
     pass(extent);

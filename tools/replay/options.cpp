@@ -28,6 +28,13 @@ std::size_t longest(const trace& t) {
   return most;
 }
 
+std::optional<replay_role> role_of(std::string_view name) {
+  if (name == "both") return replay_role::both;
+  if (name == "publish") return replay_role::publish;
+  if (name == "fetch") return replay_role::fetch;
+  return std::nullopt;
+}
+
 result<trace> get_trace(const replay_options& o) {
   if (o.trace_path.empty())
     return generate(o.workload, o.requests.value_or(2000), o.tokens_per_block.value_or(512), o.seed);
@@ -49,6 +56,8 @@ result<void> check_ranges(const replay_options& o) {
     return fail(errc::invalid, fmt::format("--block-bytes is {}, must be a multiple of 8", o.block_bytes));
   if (o.local_reuse != "on" && o.local_reuse != "off")
     return fail(errc::invalid, fmt::format("--local-reuse is '{}', must be on or off", o.local_reuse));
+  if (!role_of(o.role))
+    return fail(errc::invalid, fmt::format("--role is '{}', must be both, publish or fetch", o.role));
   return {};
 }
 
@@ -125,6 +134,7 @@ result<replay_plan> plan_replay(const replay_options& o) {
                      .abort = o.abort,
                      .faults = *faults,
                      .local_reuse = o.local_reuse == "on",
+                     .role = *role_of(o.role),
                      .quiet = o.quiet,
                      .journal_path = o.journal_path};
 }

@@ -20,6 +20,14 @@ class runtime;
 
 namespace kvlease::replay {
 
+/// What a process of several does: all of a request's life, or half of it, so that one process publishes what
+/// another one fetches.
+enum class replay_role : std::uint8_t {
+  both,
+  publish,  ///< computes and publishes, fetches nothing
+  fetch,    ///< fetches, computes and publishes nothing
+};
+
 struct replay_options {
   std::string trace_path;  ///< empty: `workload` is generated
   std::string workload = "conversation";
@@ -40,6 +48,7 @@ struct replay_options {
   std::string faults;
   std::string late = "10ms";  ///< bound of the delays of `late` and `stubborn`
   std::string local_reuse = "on";
+  std::string role = "both";
   std::string journal_path;  ///< FILE: the journal of instance N is written to FILE.N
   std::string json_path;
   bool quiet = false;
@@ -64,6 +73,10 @@ struct replay_plan {
   double abort = 0;
   fault_plan faults;
   bool local_reuse = true;
+  replay_role role = replay_role::both;
+  /// Called once all requests are through, before anything is shut down, with what the first instance's
+  /// provider says of itself; empty: nothing.
+  std::function<void(const std::string&)> before_stop;
   bool quiet = false;
   bool journal = true;
   std::chrono::duration<double> shutdown_grace{5};                      ///< runtime_options::shutdown_grace

@@ -123,6 +123,8 @@ result<report> run_replay(const replay_plan& plan, std::ostream* progress) {
   drain(run);
   r.seconds = std::chrono::duration<double>(steady::now() - began).count();
 
+  if (plan.before_stop && !r.fatal) plan.before_stop(instances.front()->faults->describe());
+
   r.device = instances.front()->device;
   for (auto& i : instances) add_instance(r, *i);
   fill(r, run);

@@ -109,6 +109,22 @@ class pollable {
   virtual access_answer poll_access(attempt& a) = 0;
 };
 
+/// Optional: proofs beyond `terminal_status` that must be asked for, as they cost other work
+/// (architecture.md, "Proof has a source"). For an access that does not end by itself: its outcome has been
+/// given already.
+class proof_rungs {
+ public:
+  virtual ~proof_rungs() = default;
+  /// In the order in which to try them; never `terminal_status`.
+  virtual std::vector<proof_source> rungs() const = 0;
+  /// Starts one rung for one attempt; again and for an attempt whose access has ended it does nothing. Waits
+  /// for no proof: poll_access() answers `ended` with the rung as its source, once it is one. Answers the
+  /// other attempts of this provider that it takes down: each has failed already, and its access ends by a
+  /// proof of its own. For a rung that is not offered, or an attempt of another provider: nothing, and
+  /// nothing happens.
+  virtual std::vector<std::shared_ptr<attempt>> climb(attempt& a, proof_source rung) = 0;
+};
+
 /// Optional: the provider says when some attempt has advanced, so that nobody has to ask on a timer.
 /// `wake` may be called on any thread, and any number of times; an empty function takes it back.
 class notifies {
@@ -135,6 +151,7 @@ class provider {
   virtual registers_pools* as_registers_pools() { return nullptr; }
   virtual pollable* as_pollable() { return nullptr; }
   virtual notifies* as_notifies() { return nullptr; }
+  virtual proof_rungs* as_proof_rungs() { return nullptr; }
 };
 
 /// Where a unit's bytes lie: (local_group, local) -> a span of staging memory. Immutable, thread-safe.
