@@ -17,6 +17,7 @@ struct segment_committer::shared {
   std::vector<std::shared_ptr<incoming_unit>> written, waiting;
   std::atomic<std::size_t> without_place{0};  ///< waiting, or in a round for it
   bool look = false;                          ///< at those that wait
+  bool busy = false;
   bool stopping = false;
 };
 
@@ -24,33 +25,38 @@ segment_committer::segment_committer()
     : shared_{std::make_shared<shared>()}, thread_{[s = shared_] { work(s); }} {}
 
 segment_committer::~segment_committer() {
+  bool busy = false;
   {
     const std::lock_guard lock{shared_->mutex};
     shared_->stopping = true;
+    busy = shared_->busy;
   }
   shared_->due.notify_one();
-  if (thread_.get_id() == std::this_thread::get_id())
+  if (busy)
     thread_.detach();
   else
     thread_.join();
 }
 
+// Once a unit is in a list, its end may be the end of this object too.
 void segment_committer::add_written(std::shared_ptr<incoming_unit> unit) {
+  const auto s = shared_;
   {
-    const std::lock_guard lock{shared_->mutex};
-    shared_->written.push_back(std::move(unit));
+    const std::lock_guard lock{s->mutex};
+    s->written.push_back(std::move(unit));
   }
-  shared_->due.notify_one();
+  s->due.notify_one();
 }
 
 void segment_committer::add_waiting(std::shared_ptr<incoming_unit> unit) {
+  const auto s = shared_;
   {
-    const std::lock_guard lock{shared_->mutex};
-    shared_->waiting.push_back(std::move(unit));
-    ++shared_->without_place;
-    shared_->look = true;
+    const std::lock_guard lock{s->mutex};
+    s->waiting.push_back(std::move(unit));
+    ++s->without_place;
+    s->look = true;
   }
-  shared_->due.notify_one();
+  s->due.notify_one();
 }
 
 void segment_committer::look_again() {
@@ -73,12 +79,12 @@ void segment_committer::work(const std::shared_ptr<shared>& s) {
     auto written = std::exchange(s->written, {});
     auto waiting = std::exchange(s->waiting, {});
     s->look = false;
+    s->busy = true;
     lock.unlock();
     const bool some = !written.empty();
     const auto asked = waiting.size();
-    // One of them holds the store until the round is over.
-    auto holder = some ? written.front() : waiting.front();
-    holder->store().round(written, waiting);
+    auto store = (some ? written : waiting).front()->store();
+    auto settled = store->round(written, waiting);
     lock.lock();
     s->without_place -= asked - waiting.size();
     s->written.insert(s->written.begin(), std::make_move_iterator(written.begin()),
@@ -89,8 +95,10 @@ void segment_committer::work(const std::shared_ptr<shared>& s) {
     lock.unlock();
     written.clear();
     waiting.clear();
-    holder.reset();  // may be the last to hold the store
+    store.reset();
+    for (auto& unit : settled) std::exchange(unit, nullptr)->tell();
     lock.lock();
+    s->busy = false;
   }
 }
 

@@ -16,23 +16,25 @@ class segment_store;
 /// A unit on its way into the store.
 class incoming_unit : public disk_operation {
  public:
-  virtual segment_store& store() const noexcept = 0;
+  virtual std::shared_ptr<segment_store> store() const noexcept = 0;
   virtual const unit_key& key() const noexcept = 0;
   virtual std::uint64_t length() const noexcept = 0;
   /// After it was written.
   virtual stored_unit written() const noexcept = 0;
   /// A place was found; the unit is submitted to the engine next.
   virtual void placed(const segment_index::reservation& at) = 0;
-  /// There is none, or the store can't take units any more.
-  virtual void refused(const error& why) = 0;
-  /// It is visible, or was by the same name before; or why not. Its place is not its own any more.
-  virtual void committed(const result<segment_index::inserted>& how) = 0;
+  /// It is visible, or was by the same name before; or why not: there is no place, or the journal failed. Its
+  /// place is not its own any more. Called before tell().
+  virtual void settled(const result<segment_index::inserted>& how) = 0;
+  /// Says so to whoever waits, and holds nothing of the store any more then: they may open it again.
+  virtual void tell() = 0;
 };
 
 class segment_committer {
  public:
   segment_committer();
-  /// Whoever waits holds the store, so nobody does. Called on its own thread, it lets that end by itself.
+  /// Whoever waits holds the store, so nobody does. While its thread is telling somebody, or is the caller,
+  /// it ends by itself.
   ~segment_committer();
   segment_committer(const segment_committer&) = delete;
   segment_committer& operator=(const segment_committer&) = delete;

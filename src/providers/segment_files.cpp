@@ -69,9 +69,10 @@ file_handle::~file_handle() {
 }
 
 result<std::unique_ptr<segment_files>> segment_files::open(const std::string& directory, std::uint64_t total,
-                                                           std::uint64_t segment_bytes) {
+                                                           std::uint64_t segment_bytes, bool direct) {
   std::unique_ptr<segment_files> files{new segment_files};
   files->directory_ = directory;
+  files->direct_ = direct;
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return io_error(fmt::format("can't make the directory '{}'", directory), errno);
   if (const auto ok = files->lock(); !ok) return tl::unexpected{ok.error()};
@@ -167,6 +168,10 @@ result<void> segment_files::open_segment(const std::string& name, bool& made) {
 
 /// Whether this file system lets one read past the page cache.
 void segment_files::probe_direct() {
+  if (!direct_) {
+    buffered_because_ = "direct=off";
+    return;
+  }
   const auto name = path("probe");
   const file_handle file{::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0600)};
   aligned_block block;

@@ -38,13 +38,13 @@ class segment_files {
   /// Makes the directory where it is missing (its parent must be there), becomes its only owner, and sees to
   /// it that segments of `segment_bytes` (0: as it was made, or by a rule: bytes/8, but 1 GiB at most until
   /// there are 256) with `total` bytes together are there, allocated on disk. Segments beyond `total` are
-  /// removed.
+  /// removed. Without `direct`, or where the file system refuses it, transfers go through the page cache.
   ///
   /// Errors: state when another process, or another store of this one, holds the directory (its pid is
   /// named); invalid when it was made with other segments; io with the system's reason, also where the disk
   /// has not enough room: what was made for it is removed then.
   static result<std::unique_ptr<segment_files>> open(const std::string& directory, std::uint64_t total,
-                                                     std::uint64_t segment_bytes);
+                                                     std::uint64_t segment_bytes, bool direct = true);
 
   const segment_geometry& geometry() const noexcept { return geometry_; }
   const std::string& directory() const noexcept { return directory_; }

@@ -48,13 +48,13 @@ std::uint64_t checksum_before(const beginning& b) {
 
 }  // namespace
 
-void begin_journal(std::uint64_t epoch, std::vector<std::byte>& out) {
+void begin_segment_journal(std::uint64_t epoch, std::vector<std::byte>& out) {
   beginning b{journal_magic, epoch, 0};
   b.checksum = checksum_before(b);
   put(b, out);
 }
 
-void append_record(const journal_record& r, std::vector<std::byte>& out) {
+void append_segment_record(const segment_record& r, std::vector<std::byte>& out) {
   const auto at = out.size();
   const auto size = sizeof(record_head) + r.extent.size() + r.name.size();
   put(record_head{0, static_cast<std::uint32_t>(size), static_cast<std::uint16_t>(r.extent.size()),
@@ -67,8 +67,8 @@ void append_record(const journal_record& r, std::vector<std::byte>& out) {
   std::memcpy(out.data() + at, &checksum, sizeof checksum);
 }
 
-result<journal_reading> read_journal(std::span<const std::byte> in,
-                                     const std::function<void(const journal_record&)>& each) {
+result<segment_journal_reading> read_segment_journal(std::span<const std::byte> in,
+                                                     const std::function<void(const segment_record&)>& each) {
   beginning b;
   if (in.size() < sizeof b)
     return fail(errc::invalid, fmt::format("{} bytes are too few for a journal", in.size()));
@@ -76,7 +76,7 @@ result<journal_reading> read_journal(std::span<const std::byte> in,
   if (b.magic != journal_magic)
     return fail(errc::invalid, fmt::format("no journal: it begins with {:#x}", b.magic));
   if (b.checksum != checksum_before(b)) return fail(errc::invalid, "the journal's beginning is damaged");
-  journal_reading reading{b.epoch, sizeof b, false};
+  segment_journal_reading reading{b.epoch, sizeof b, false};
   while (reading.good_bytes < in.size()) {
     const auto rest = in.subspan(reading.good_bytes);
     record_head h;

@@ -17,7 +17,7 @@
 
 namespace kvlease {
 
-struct journal_record {
+struct segment_record {
   bool added = true;  ///< else given up: then only place and generation count
   disk_place place;
   std::uint64_t generation = 0;
@@ -25,15 +25,15 @@ struct journal_record {
   std::uint64_t checksum = 0;
   bytes extent;
   bytes name;
-  friend bool operator==(const journal_record&, const journal_record&) = default;
+  friend bool operator==(const segment_record&, const segment_record&) = default;
 };
 
 /// What a journal begins with. `epoch`: how often the store was opened; generations begin with it.
-void begin_journal(std::uint64_t epoch, std::vector<std::byte>& out);
+void begin_segment_journal(std::uint64_t epoch, std::vector<std::byte>& out);
 /// Precondition: the names fit a unit_frame.
-void append_record(const journal_record& record, std::vector<std::byte>& out);
+void append_segment_record(const segment_record& record, std::vector<std::byte>& out);
 
-struct journal_reading {
+struct segment_journal_reading {
   std::uint64_t epoch = 0;
   std::size_t good_bytes = 0;  ///< what was read of it before the first damage
   bool whole = false;          ///< all of it
@@ -41,7 +41,7 @@ struct journal_reading {
 
 /// Calls `each` for every record up to the first damaged one. Nothing is allocated from a length that was
 /// not checked. Errors: invalid for what is no journal, another version, or one with a damaged beginning.
-result<journal_reading> read_journal(std::span<const std::byte> in,
-                                     const std::function<void(const journal_record&)>& each);
+result<segment_journal_reading> read_segment_journal(std::span<const std::byte> in,
+                                                     const std::function<void(const segment_record&)>& each);
 
 }  // namespace kvlease

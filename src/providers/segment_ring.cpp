@@ -267,11 +267,12 @@ class ring_engine final : public disk_engine {
       thread_.detach();  // it reaps what runs, then ends
   }
   void submit(disk_operations operations) override {
+    const auto s = shared_;  // once they are in the queue, their end may be the end of this object too
     {
-      const std::lock_guard lock{shared_->mutex};
-      for (auto& o : operations) shared_->queue.push_back(std::move(o));
+      const std::lock_guard lock{s->mutex};
+      for (auto& o : operations) s->queue.push_back(std::move(o));
     }
-    wake(*shared_);
+    wake(*s);
   }
   void add_buffer(std::span<std::byte> memory) override { shared_->buffers.add(shared_->ring, memory); }
   void remove_buffer(std::span<std::byte> memory) override { shared_->buffers.remove(shared_->ring, memory); }

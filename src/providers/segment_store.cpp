@@ -20,7 +20,7 @@ constexpr std::uint64_t least_journal_bound = std::uint64_t{4} << 20;
 
 result<std::shared_ptr<segment_store>> segment_store::open(const segment_options& options,
                                                            std::unique_ptr<disk_engine> engine) {
-  auto files = segment_files::open(options.directory, options.bytes, options.segment);
+  auto files = segment_files::open(options.directory, options.bytes, options.segment, options.direct);
   if (!files) return tl::unexpected{files.error()};
   std::shared_ptr<segment_store> store{new segment_store{options, *std::move(files)}};
   if (const auto ok = store->recover(); !ok) return tl::unexpected{ok.error()};
@@ -119,26 +119,24 @@ tl::expected<segment_index::reservation, error> segment_store::reserve_locked(st
   return tl::unexpected{*broken_};
 }
 
-std::optional<segment_index::reservation> segment_store::place(const std::shared_ptr<incoming_unit>& unit) {
+result<std::optional<segment_index::reservation>> segment_store::place(
+    const std::shared_ptr<incoming_unit>& unit) {
   bool later = false;
   std::unique_lock lock{mutex_};
   // In durable mode what goes must be in the journal before its place is overwritten: the committer's work.
   auto r = reserve_locked(unit->length(), !options_.durable, later);
   lock.unlock();
-  if (r) return *std::move(r);
-  if (later)
-    committer_.add_waiting(unit);
-  else
-    unit->refused(r.error());
-  return std::nullopt;
+  if (r) return std::optional{*std::move(r)};
+  if (!later) return tl::unexpected{r.error()};
+  committer_.add_waiting(unit);
+  return std::optional<segment_index::reservation>{};
 }
 
 // ---- Making visible --------------------------------------------------------------------------------------
 
-void segment_store::round(std::vector<std::shared_ptr<incoming_unit>>& written,
-                          std::vector<std::shared_ptr<incoming_unit>>& waiting) {
+segment_store::unit_list segment_store::round(unit_list& written, unit_list& waiting) {
   // Of two writings of one name, the second comes again in the next round; a name that is there stays.
-  std::vector<std::shared_ptr<incoming_unit>> fresh, kept, again;
+  unit_list fresh, kept, again, settled;
   {
     const std::lock_guard lock{mutex_};
     for (auto& unit : written) {
@@ -150,21 +148,19 @@ void segment_store::round(std::vector<std::shared_ptr<incoming_unit>>& written,
       (there && there->verified ? kept : twice ? again : fresh).push_back(std::move(unit));
     }
   }
-  const auto placed = find_places(waiting);
+  written = std::move(again);
+  const auto placed = find_places(waiting, settled);
   const auto ok = fresh.empty() && placed.empty() ? result<void>{} : persist(fresh, placed);
   for (auto* group : {&kept, &fresh})
-    for (const auto& unit : *group) {
-      result<segment_index::inserted> how = segment_index::inserted::added;
-      {
-        const std::lock_guard lock{mutex_};
-        if (ok || group == &kept) {
-          how = index_.insert(unit->key(), unit->written());
-        } else {
-          index_.cancel(unit->written().place);
-          how = tl::unexpected{ok.error()};
-        }
+    for (auto& unit : *group) {
+      const std::lock_guard lock{mutex_};
+      if (ok || group == &kept) {
+        unit->settled(index_.insert(unit->key(), unit->written()));
+      } else {
+        index_.cancel(unit->written().place);
+        unit->settled(tl::unexpected{ok.error()});
       }
-      unit->committed(how);
+      settled.push_back(std::move(unit));
     }
   disk_operations ready;
   for (const auto& p : placed) {
@@ -173,53 +169,51 @@ void segment_store::round(std::vector<std::shared_ptr<incoming_unit>>& written,
       ready.push_back(p.unit);
     } else {
       cancel(p.at.place);
-      p.unit->refused(ok.error());
+      p.unit->settled(tl::unexpected{ok.error()});
+      settled.push_back(p.unit);
     }
   }
   if (!ready.empty()) engine_->submit(std::move(ready));
-  written = std::move(again);
   if (files_->journal_bytes() > journal_bound_)
     if (const auto rewritten = rewrite_journal(); !rewritten) {
       const std::lock_guard lock{mutex_};
       broken_ = rewritten.error();
     }
+  return settled;
 }
 
-std::vector<segment_store::placing> segment_store::find_places(
-    std::vector<std::shared_ptr<incoming_unit>>& waiting) {
+std::vector<segment_store::placing> segment_store::find_places(unit_list& waiting, unit_list& settled) {
   std::vector<placing> placed;
-  std::vector<std::shared_ptr<incoming_unit>> still;
+  unit_list still;
+  const std::lock_guard lock{mutex_};
   for (auto& unit : waiting) {
     bool later = false;
-    std::optional<error> why;
-    {
-      const std::lock_guard lock{mutex_};
-      if (auto r = reserve_locked(unit->length(), true, later))
-        placed.push_back({std::move(unit), *std::move(r)});
-      else if (!later)
-        why = r.error();
+    if (auto r = reserve_locked(unit->length(), true, later)) {
+      placed.push_back({std::move(unit), *std::move(r)});
+    } else if (later) {
+      still.push_back(std::move(unit));
+    } else {
+      unit->settled(tl::unexpected{r.error()});
+      settled.push_back(std::move(unit));
     }
-    if (why) unit->refused(*why);
-    if (later) still.push_back(std::move(unit));
   }
   waiting = std::move(still);
   return placed;
 }
 
-result<void> segment_store::persist(const std::vector<std::shared_ptr<incoming_unit>>& written,
-                                    const std::vector<placing>& placed) {
+result<void> segment_store::persist(const unit_list& written, const std::vector<placing>& placed) {
   std::vector<std::byte> records;
   std::vector<std::uint32_t> segments;
   for (const auto& unit : written) {
     const auto u = unit->written();
-    append_record({true, u.place, u.generation, u.length, u.checksum, unit->key().extent, unit->key().name},
-                  records);
+    append_segment_record(
+        {true, u.place, u.generation, u.length, u.checksum, unit->key().extent, unit->key().name}, records);
     if (std::ranges::find(segments, u.place.segment) == segments.end()) segments.push_back(u.place.segment);
   }
   if (!options_.durable) return files_->append_journal(records);
   for (const auto& p : placed)
     for (const auto& [place, generation] : p.at.evicted)
-      append_record({false, place, generation, 0, 0, {}, {}}, records);
+      append_segment_record({false, place, generation, 0, 0, {}, {}}, records);
   const auto broken = [this](const error& e) {
     // What a failed fdatasync has lost is not known: nothing more is promised.
     const std::lock_guard lock{mutex_};
@@ -235,11 +229,11 @@ result<void> segment_store::persist(const std::vector<std::shared_ptr<incoming_u
 
 result<void> segment_store::rewrite_journal() {
   std::vector<std::byte> all;
-  begin_journal(epoch_, all);
+  begin_segment_journal(epoch_, all);
   {
     const std::lock_guard lock{mutex_};
     index_.each([&](const unit_key& key, const stored_unit& u) {
-      append_record({true, u.place, u.generation, u.length, u.checksum, key.extent, key.name}, all);
+      append_segment_record({true, u.place, u.generation, u.length, u.checksum, key.extent, key.name}, all);
     });
   }
   journal_bound_ = std::max<std::uint64_t>(least_journal_bound, 2 * all.size());
@@ -260,7 +254,7 @@ result<void> segment_store::recover() {
   }
   const auto journal = files_->read_journal();
   if (!journal) return tl::unexpected{journal.error()};
-  const auto reading = read_journal(*journal, [&](const journal_record& r) {
+  const auto reading = read_segment_journal(*journal, [&](const segment_record& r) {
     if (r.added)
       index_.restore({r.extent, r.name}, {r.place, r.generation, r.length, r.checksum, false});
     else

@@ -48,9 +48,10 @@ class segment_store : public std::enable_shared_from_this<segment_store> {
   /// A unit that was found damaged.
   void remove(const unit_key& key, const stored_unit& unit);
 
-  /// Finds a place for the unit and answers with it; or answers with nothing, and then the unit is told
-  /// later, by placed() and a new submission to the engine, or by refused().
-  std::optional<segment_index::reservation> place(const std::shared_ptr<incoming_unit>& unit);
+  /// Finds a place for the unit and answers with it; or answers with nothing, and then the unit hears of it
+  /// later, by placed() and a new submission to the engine, or by settled() and tell(). Errors: capacity,
+  /// when no segment could hold it; io, when the store can take no unit any more.
+  result<std::optional<segment_index::reservation>> place(const std::shared_ptr<incoming_unit>& unit);
   /// A place that holds nothing.
   void cancel(disk_place place);
   /// The unit has been written: makes it visible, and tells it.
@@ -72,17 +73,16 @@ class segment_store : public std::enable_shared_from_this<segment_store> {
   void scan(const segment_head& head);
   result<void> rewrite_journal();
 
+  using unit_list = std::vector<std::shared_ptr<incoming_unit>>;
   /// On the committer's thread: makes `written` visible and finds places for `waiting`; leaves in each what
-  /// must come again.
-  void round(std::vector<std::shared_ptr<incoming_unit>>& written,
-             std::vector<std::shared_ptr<incoming_unit>>& waiting);
+  /// must come again. Answers whom to tell.
+  unit_list round(unit_list& written, unit_list& waiting);
   struct placing {
     std::shared_ptr<incoming_unit> unit;
     segment_index::reservation at;
   };
-  std::vector<placing> find_places(std::vector<std::shared_ptr<incoming_unit>>& waiting);
-  result<void> persist(const std::vector<std::shared_ptr<incoming_unit>>& written,
-                       const std::vector<placing>& placed);
+  std::vector<placing> find_places(unit_list& waiting, unit_list& settled);
+  result<void> persist(const unit_list& written, const std::vector<placing>& placed);
   tl::expected<segment_index::reservation, error> reserve_locked(std::uint64_t length, bool may_evict,
                                                                  bool& later);
 

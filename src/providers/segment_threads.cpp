@@ -93,11 +93,12 @@ class thread_engine final : public disk_engine {
         t.detach();
   }
   void submit(disk_operations operations) override {
+    const auto s = shared_;  // once they are in the queue, their end may be the end of this object too
     {
-      const std::lock_guard lock{shared_->mutex};
-      for (auto& o : operations) shared_->queue.push_back(std::move(o));
+      const std::lock_guard lock{s->mutex};
+      for (auto& o : operations) s->queue.push_back(std::move(o));
     }
-    shared_->due.notify_all();
+    s->due.notify_all();
   }
   std::string describe() const override { return fmt::format("{} threads", threads_.size()); }
 

@@ -28,22 +28,33 @@ class unit_operation : public buffer_waiter {
     return !store_->files().direct() || (reinterpret_cast<std::uintptr_t>(memory_.data()) % disk_block == 0 &&
                                          memory_.size() % disk_block == 0);
   }
-  /// To its end, with whatever verdict.
+  /// What it holds of the store.
+  virtual void give_back() = 0;
+  /// Before anybody hears of its end: who hears it may close the store, and open it again.
+  void let_go() {
+    give_back();
+    buffer_ = {};
+    ticket_.reset();
+    store_.reset();
+  }
+  /// To its end, with a verdict.
   void over(bool served) {
+    let_go();
     transfer_->decided(unit_, served);
     transfer_->access_ended(unit_);
   }
   void fails(const std::string& why) {
+    let_go();
     transfer_->fails(fmt::format("segment: {}: {}", unit_text(transfer_->unit_at(unit_)), why));
     transfer_->access_ended(unit_);
   }
 
-  const std::shared_ptr<segment_store> store_;  // goes last: buffers and tickets are its own
+  std::shared_ptr<segment_store> store_;  // goes last: buffers and tickets are its own
   const std::shared_ptr<segment_transfer> transfer_;
   const std::size_t unit_;
   const std::span<std::byte> memory_;
   const unit_key key_;
-  const std::shared_ptr<void> ticket_;
+  std::shared_ptr<void> ticket_;
   aligned_buffer buffer_;
 };
 
@@ -55,7 +66,7 @@ class fetch_operation final : public disk_operation,
                               public std::enable_shared_from_this<fetch_operation> {
  public:
   using unit_operation::unit_operation;
-  ~fetch_operation() override { end_read(false); }
+  ~fetch_operation() override { give_back(); }
 
   std::optional<disk_transfer> begin() override {
     if (transfer_->stopped()) return std::nullopt;
@@ -85,10 +96,7 @@ class fetch_operation final : public disk_operation,
   }
 
   void end(int problem) override {
-    if (problem != 0) {
-      end_read(false);
-      return fails(fmt::format("reading: {}", std::strerror(problem)));
-    }
+    if (problem != 0) return fails(fmt::format("reading: {}", std::strerror(problem)));
     // It was being written until now.
     transfer_->touch(unit_, touch_kind::write);
     const auto unit = *found_;
@@ -115,6 +123,7 @@ class fetch_operation final : public disk_operation,
     return header && *header == expected &&
            checksum_of(buffer_.bytes().subspan(disk_block, memory_.size())) == expected.checksum;
   }
+  void give_back() override { end_read(false); }
   void end_read(bool right) {
     if (const auto unit = std::exchange(found_, std::nullopt)) store_->end_read(*unit, right);
   }
@@ -128,9 +137,7 @@ class publish_operation final : public incoming_unit,
                                 public std::enable_shared_from_this<publish_operation> {
  public:
   using unit_operation::unit_operation;
-  ~publish_operation() override {
-    if (reserved_) store_->cancel(reserved_->place);
-  }
+  ~publish_operation() override { give_back(); }
 
   std::optional<disk_transfer> begin() override {
     if (transfer_->stopped()) return std::nullopt;
@@ -139,8 +146,9 @@ class publish_operation final : public incoming_unit,
     const auto self = this->shared_from_this();
     if (!reserved_) {
       auto found = store_->place(self);
-      if (!found) return std::nullopt;  // placed() or refused() comes
-      reserved_ = std::move(found);
+      if (!found) return fails(found.error().text), std::nullopt;
+      if (!*found) return std::nullopt;  // placed() or settled() comes
+      reserved_ = std::move(*found);
     }
     if (!buffer_) {
       auto taken =
@@ -180,18 +188,20 @@ class publish_operation final : public incoming_unit,
     store_->commit(this->shared_from_this());
   }
 
-  segment_store& store() const noexcept override { return *store_; }
+  std::shared_ptr<segment_store> store() const noexcept override { return store_; }
   const unit_key& key() const noexcept override { return key_; }
   std::uint64_t length() const noexcept override { return memory_.size(); }
   stored_unit written() const noexcept override {
     return {reserved_->place, reserved_->generation, memory_.size(), checksum_, true};
   }
   void placed(const segment_index::reservation& at) override { reserved_ = at; }
-  void refused(const error& why) override { fails(why.text); }
-  void committed(const result<segment_index::inserted>& how) override {
+  void settled(const result<segment_index::inserted>& how) override {
     reserved_.reset();
-    if (!how) return fails(how.error().text);
-    if (*how == segment_index::inserted::other_size) return fails("it was published with another size");
+    how_ = how;
+  }
+  void tell() override {
+    if (!how_) return fails(how_.error().text);
+    if (*how_ == segment_index::inserted::other_size) return fails("it was published with another size");
     over(true);
   }
   void granted(aligned_buffer buffer) override {
@@ -200,12 +210,16 @@ class publish_operation final : public incoming_unit,
   }
 
  private:
+  void give_back() override {
+    if (const auto place = std::exchange(reserved_, std::nullopt)) store_->cancel(place->place);
+  }
   std::string other_size(std::uint64_t stored) const {
     return fmt::format("it has {} bytes in the store, its slot {}", stored, memory_.size());
   }
 
-  std::optional<segment_index::reservation> reserved_;  ///< its own place, from placed() to committed()
+  std::optional<segment_index::reservation> reserved_;  ///< its own place, from placed() to settled()
   std::uint64_t checksum_ = 0;
+  result<segment_index::inserted> how_ = segment_index::inserted::added;
 };
 
 }  // namespace
