@@ -15,6 +15,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "src/providers/segment_engine.hpp"
 
@@ -113,7 +114,8 @@ struct shared {
 
   std::mutex mutex;
   std::deque<std::shared_ptr<disk_operation>> queue;
-  unsigned in_flight = 0;
+  std::size_t taken = 0;  ///< from the queue, and not ended
+  bool asleep = false;    ///< the thread waits for a completion, or to be woken
   bool stopping = false;
 };
 
@@ -127,15 +129,19 @@ class ring_loop {
       listen();
       begin_more();
       if (done()) return;
-      const int answer = io_uring_submit_and_wait(&s_.ring, 1);
-      // The kernel lacks memory for now, or has completions that it wants to be taken first.
-      if (answer < 0 && answer != -EINTR && io_uring_cq_ready(&s_.ring) == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      if (ended_.empty()) sleep();
       take_completions();
+      begin_more();  // the disk does not wait for what is left to do with the bytes
+      tell_one();
     }
   }
 
  private:
+  struct ended {
+    std::shared_ptr<disk_operation> operation;
+    int problem;
+  };
+
   /// One read of the eventfd is in the ring, until the engine stops.
   void listen() {
     if (listening_) return;
@@ -151,26 +157,29 @@ class ring_loop {
   }
 
   void begin_more() {
-    for (;;) {
+    while (running_ < s_.depth) {
       std::shared_ptr<disk_operation> next;
       {
         const std::lock_guard lock{s_.mutex};
-        if (s_.queue.empty() || s_.in_flight >= s_.depth) return;
+        if (s_.queue.empty()) return;
         next = std::move(s_.queue.front());
         s_.queue.pop_front();
-        ++s_.in_flight;
+        ++s_.taken;
       }
       std::optional<disk_transfer> transfer;
-      bool failed = false;
       try {
         transfer = next->begin();
       } catch (...) {
-        failed = true;  // nothing was begun
+        ended_.push_back({std::move(next), ENOMEM});  // nothing was begun
+        continue;
       }
-      if (transfer)
-        give_to_kernel(new running{std::move(next), *transfer});
-      else
-        let_go(std::move(next), failed ? std::optional{ENOMEM} : std::nullopt);
+      if (!transfer) {
+        let_go(std::move(next));
+        continue;
+      }
+      ++running_;
+      give_to_kernel(new running{std::move(next), *transfer});
+      io_uring_submit(&s_.ring);  // the next may take a while to begin: a checksum comes first
     }
   }
 
@@ -197,6 +206,20 @@ class ring_loop {
     io_uring_sqe_set_data(sqe, r);
   }
 
+  void sleep() {
+    {
+      const std::lock_guard lock{s_.mutex};
+      if (!s_.queue.empty() && running_ < s_.depth) return;
+      s_.asleep = true;
+    }
+    const int answer = io_uring_submit_and_wait(&s_.ring, 1);
+    // The kernel lacks memory for now, or has completions that it wants to be taken first.
+    if (answer < 0 && answer != -EINTR && io_uring_cq_ready(&s_.ring) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    const std::lock_guard lock{s_.mutex};
+    s_.asleep = false;
+  }
+
   void take_completions() {
     io_uring_cqe* cqe = nullptr;
     while (io_uring_peek_cqe(&s_.ring, &cqe) == 0) {
@@ -210,7 +233,7 @@ class ring_loop {
     }
   }
 
-  /// The CQE of the original operation: the kernel has let go of its memory.
+  /// The CQE of the original operation: the kernel has let go of its memory, or of a part of it.
   void completed(running* r, int answer) {
     if (answer == -EINTR || answer == -EAGAIN) return give_to_kernel(r);
     if (answer == -EFAULT && r->pinned) {  // its registration was closed meanwhile
@@ -222,25 +245,35 @@ class ring_loop {
       return give_to_kernel(r);
     }
     const std::unique_ptr<running> owned{r};
-    let_go(std::move(owned->operation), answer > 0 ? 0 : answer == 0 ? EIO : -answer);
+    --running_;
+    ended_.push_back({std::move(owned->operation), answer > 0 ? 0 : answer == 0 ? EIO : -answer});
   }
 
-  void let_go(std::shared_ptr<disk_operation> operation, std::optional<int> problem) {
-    if (problem) operation->end(*problem);
+  void tell_one() {
+    if (ended_.empty()) return;
+    auto first = std::move(ended_.front());
+    ended_.pop_front();
+    first.operation->end(first.problem);
+    let_go(std::move(first.operation));
+  }
+
+  void let_go(std::shared_ptr<disk_operation> operation) {
     {
       const std::lock_guard lock{s_.mutex};
-      --s_.in_flight;
+      --s_.taken;
     }
     operation.reset();  // may be the last to hold the store, and so this engine
   }
 
   bool done() {
-    if (listening_) return false;
+    if (listening_ || running_ > 0 || !ended_.empty()) return false;
     const std::lock_guard lock{s_.mutex};
-    return s_.stopping && s_.queue.empty() && s_.in_flight == 0;
+    return s_.stopping && s_.queue.empty();
   }
 
   shared& s_;
+  unsigned running_ = 0;  ///< in the kernel
+  std::deque<ended> ended_;
   bool listening_ = false;
 };
 
@@ -258,7 +291,7 @@ class ring_engine final : public disk_engine {
     {
       const std::lock_guard lock{shared_->mutex};
       shared_->stopping = true;
-      idle = shared_->in_flight == 0 && shared_->queue.empty();
+      idle = shared_->taken == 0 && shared_->queue.empty();
     }
     wake(*shared_);
     if (idle && thread_.get_id() != std::this_thread::get_id())
@@ -268,11 +301,13 @@ class ring_engine final : public disk_engine {
   }
   void submit(disk_operations operations) override {
     const auto s = shared_;  // once they are in the queue, their end may be the end of this object too
+    bool asleep = false;
     {
       const std::lock_guard lock{s->mutex};
       for (auto& o : operations) s->queue.push_back(std::move(o));
+      asleep = std::exchange(s->asleep, false);
     }
-    wake(*s);
+    if (asleep) wake(*s);
   }
   void add_buffer(std::span<std::byte> memory) override { shared_->buffers.add(shared_->ring, memory); }
   void remove_buffer(std::span<std::byte> memory) override { shared_->buffers.remove(shared_->ring, memory); }
