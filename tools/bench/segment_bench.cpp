@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -56,14 +57,16 @@ class work_directory {
   const std::string path_;
 };
 
-/// Slots of aligned memory, some extents of which are under way at a time.
+/// Slots of aligned memory in huge pages, as a pool of pinned memory is; some extents of which are under way
+/// at a time.
 constexpr std::size_t units_an_extent = 8;
 constexpr std::size_t extents_at_once = 6;
+constexpr std::size_t huge = std::size_t{2} << 20;
 
 struct pool {
   explicit pool(std::size_t slot_bytes)
       : bytes{slot_bytes * units_an_extent * extents_at_once},
-        memory{static_cast<std::byte*>(std::aligned_alloc(4096, bytes))},
+        memory{static_cast<std::byte*>(std::aligned_alloc(huge, (bytes + huge - 1) / huge * huge))},
         resolver{std::make_shared<local_resolver>(
             std::vector<part>{{.name = "bench",
                                .address = reinterpret_cast<std::uintptr_t>(memory.get()),
@@ -71,6 +74,7 @@ struct pool {
                                .slot_bytes = static_cast<std::int64_t>(slot_bytes),
                                .slots = static_cast<std::int64_t>(units_an_extent * extents_at_once)}},
             std::vector<std::size_t>{0})} {
+    ::madvise(memory.get(), bytes, MADV_HUGEPAGE);
     std::mt19937_64 random{1};
     for (std::size_t i = 0; i < bytes; i += 8) {
       const auto word = random();
@@ -84,6 +88,16 @@ struct pool {
   std::unique_ptr<std::byte, release> memory;
   std::shared_ptr<const local_resolver> resolver;
 };
+
+/// Of memory, and much of it, so that no cache helps: GB/s.
+double checksum_rate() {
+  const pool p{huge};
+  const auto start = clock::now();
+  std::uint64_t all = 0;
+  for (std::size_t at = 0; at < p.bytes; at += huge) all ^= checksum_of({p.memory.get() + at, huge});
+  const std::chrono::duration<double> took = clock::now() - start;
+  return all == 0 ? 0 : static_cast<double>(p.bytes) / took.count() / 1e9;
+}
 
 /// One pass over `names`: GB/s.
 double pass(segment_provider& p, bool writes, const std::vector<std::string>& names, std::size_t unit_bytes,
@@ -206,6 +220,7 @@ result<segment_bench_report> run_segment_bench(const segment_bench_options& o) {
                                              "measure the store alone",
                                              o.fio));
   }
+  report.checksum_gb_s = checksum_rate();
   const auto work = work_directory::make(o.directory);
   if (!work) return tl::unexpected{work.error()};
   for (const auto size : *sizes) {
@@ -227,6 +242,7 @@ void print(const segment_bench_report& r, std::ostream& out) {
                  100 * l.store.median / l.fio.median);
     fmt::print(out, "\n");
   }
+  fmt::print(out, "  one pass of the checksum over memory: {:.3f}\n", r.checksum_gb_s);
   if (r.failed_units > 0)
     fmt::print(out, "WRONG: {} units were not accepted or not served\n", r.failed_units);
 }
@@ -248,8 +264,9 @@ nlohmann::ordered_json to_json(const segment_bench_report& r) {
     }
     lines.push_back(std::move(line));
   }
-  return {{"schema_version", 1},  {"bench", "segment"}, {"provider", r.provider},
-          {"fio", r.fio_version}, {"lines", lines},     {"failed_units", r.failed_units}};
+  return {{"schema_version", 1},           {"bench", "segment"}, {"provider", r.provider},
+          {"fio", r.fio_version},          {"lines", lines},     {"checksum_gb_s", r.checksum_gb_s},
+          {"failed_units", r.failed_units}};
 }
 
 }  // namespace kvlease::bench

@@ -36,6 +36,8 @@ struct segment_bench_report {
   std::string provider;     ///< what it says of itself
   std::string fio_version;  ///< empty without it
   std::vector<segment_bench_line> lines;
+  double checksum_gb_s =
+      0;  ///< one pass over memory that is in no cache: what the store does and fio does not
   std::size_t failed_units = 0;  ///< not accepted, or not served
 };
 
