@@ -57,8 +57,8 @@ using disk_operations = std::vector<std::shared_ptr<disk_operation>>;
 class disk_engine {
  public:
   virtual ~disk_engine() = default;
-  /// Takes them, in their order; begins each as soon as fewer than `depth` run. Short transfers are
-  /// continued, EINTR and EAGAIN repeated.
+  /// Takes them, in their order; begins each as soon as fewer than `depth` run, and no more than so many have
+  /// run and wait for end(). Short transfers are continued, EINTR and EAGAIN repeated.
   virtual void submit(disk_operations operations) = 0;
   /// A hint: transfers from and to this memory will come. remove_buffer() waits for none of them.
   virtual void add_buffer(std::span<std::byte>) {}

@@ -157,11 +157,12 @@ class ring_loop {
   }
 
   void begin_more() {
-    while (running_ < s_.depth) {
+    // As many again may have ended and wait to be looked at.
+    while (running_ < s_.depth && ended_.size() < s_.depth) {
       std::shared_ptr<disk_operation> next;
       {
         const std::lock_guard lock{s_.mutex};
-        if (s_.queue.empty()) return;
+        if (s_.queue.empty()) break;
         next = std::move(s_.queue.front());
         s_.queue.pop_front();
         ++s_.taken;
@@ -179,8 +180,10 @@ class ring_loop {
       }
       ++running_;
       give_to_kernel(new running{std::move(next), *transfer});
-      io_uring_submit(&s_.ring);  // the next may take a while to begin: a checksum comes first
+      // The next write takes a while to begin: its checksum comes first.
+      if (transfer->which == disk_transfer::way::write) io_uring_submit(&s_.ring);
     }
+    if (!ended_.empty()) io_uring_submit(&s_.ring);  // else sleep() does
   }
 
   void give_to_kernel(running* r) {
@@ -324,7 +327,11 @@ class ring_engine final : public disk_engine {
 result<std::unique_ptr<disk_engine>> open_ring_engine(unsigned depth) {
   auto s = std::make_shared<shared>();
   s->depth = depth;
-  if (const int answer = io_uring_queue_init(depth + 1, &s->ring, 0); answer < 0)
+  // Completions need not interrupt the thread: it asks for them soon. Kernels before 5.19 know no such flags.
+  int answer =
+      io_uring_queue_init(depth + 1, &s->ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+  if (answer == -EINVAL) answer = io_uring_queue_init(depth + 1, &s->ring, 0);
+  if (answer < 0)
     return fail(errc::unsupported, fmt::format("io_uring is refused: {} (kernel.io_uring_disabled, seccomp "
                                                "and memlock can do that)",
                                                std::strerror(-answer)));
