@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "src/providers/memory_provider.hpp"
+#include "src/providers/segment_provider.hpp"
 #include "src/providers/ucx_options.hpp"
 #include "src/providers/ucx_provider.hpp"
 #include "src/providers/uri_options.hpp"
@@ -29,7 +30,19 @@ result<provider_factory> open_memory(std::string_view rest) {
   }};
 }
 
+/// Units on a local disk (src/providers/segment_options.hpp). The directory is held from here on.
+result<provider_factory> open_segment(std::string_view rest) {
+  const auto o = parse_segment_options(rest);
+  if (!o) return tl::unexpected{o.error()};
+  auto store = segment_store::open(*o);
+  if (!store) return tl::unexpected{store.error()};
+  return provider_factory{[store = *std::move(store)](const provider_context& c) {
+    return std::make_shared<segment_provider>(store, c);
+  }};
+}
+
 constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory},
+                                      {"segment", segment_uri_form, open_segment},
                                       {"ucx", ucx_uri_form, open_ucx}};
 
 }  // namespace

@@ -119,6 +119,19 @@ void add_bench_ucx(CLI::App& bench, bench::ucx_bench_options& o) {
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }
 
+void add_bench_segment(CLI::App& bench, bench::segment_bench_options& o) {
+  auto* sub = bench.add_subcommand("segment", "The segment store beside fio, with the same pattern");
+  sub->add_option("--directory", o.directory, "Where, if not in a temporary one; nothing stays there");
+  sub->add_option("--bytes", o.bytes, "Of the store, and of fio's file")->capture_default_str();
+  sub->add_option("--sizes", o.sizes, "Of a unit")->capture_default_str();
+  sub->add_option("--depth", o.depth, "Transfers at once")->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "Passes of each")->capture_default_str();
+  sub->add_option("--engine", o.engine, "auto, uring or threads")->capture_default_str();
+  sub->add_option("--fio", o.fio, "fio's command, or off")->capture_default_str();
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
 /// Of `inspect`, 2 says that memory is held unproven: what is typed wrongly must not look like that.
 int usage_status(int argc, const char* const* argv) {
   return argc > 1 && std::string_view{argv[1]} == "inspect" ? inspect::bad_usage : 2;
@@ -146,11 +159,13 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   bench::detection_options detection;
   bench::inspection_options inspection;
   bench::ucx_bench_options ucx;
-  auto* bench = app.add_subcommand("bench", "Measure copies, their detection, inspection, and transfers");
+  bench::segment_bench_options segment;
+  auto* bench = app.add_subcommand("bench", "Measure copies, their detection, inspection, and providers");
   bench->require_subcommand(1);
   add_bench_copy(*bench, copy);
   add_bench_detection(*bench, detection);
   add_bench_inspection(*bench, inspection);
+  add_bench_segment(*bench, segment);
   add_bench_ucx(*bench, ucx);
   inspect::inspect_options inspect;
   add_inspect(app, inspect);
@@ -176,6 +191,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   if (app.got_subcommand("serve")) return run_serve_command(serve, out, err);
   if (app.got_subcommand("names")) return run_names(names, out, err);
   if (bench->got_subcommand("copy")) return run_bench_copy(copy, joined(argc, argv), out, err);
+  if (bench->got_subcommand("segment")) return run_bench_segment(segment, out, err);
   if (bench->got_subcommand("inspection")) return run_bench_inspection(inspection, out, err);
   if (bench->got_subcommand("ucx")) return run_bench_ucx(ucx, out, err);
   if (bench->got_subcommand("detection")) return run_bench_detection(detection, joined(argc, argv), out, err);

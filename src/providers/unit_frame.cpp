@@ -1,7 +1,11 @@
 #include "src/providers/unit_frame.hpp"
 
 #include <fmt/format.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // the same values, by the widest vectors that the processor has
+#else
 #include <xxhash.h>
+#endif
 
 #include <bit>
 #include <cstring>

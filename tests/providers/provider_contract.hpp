@@ -4,6 +4,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
@@ -19,8 +20,11 @@
 
 #include "src/include/kvlease/provider_uri.hpp"
 #include "src/providers/fault_provider.hpp"
+#include "src/providers/segment_engine.hpp"
 #include "src/providers/ucx_provider.hpp"
 #include "tests/providers/provider_fixture.hpp"
+#include "tests/providers/redis_servers.hpp"
+#include "tests/temporary_directory.hpp"
 
 namespace kvlease::test {
 
@@ -30,8 +34,8 @@ struct provider_under_test {
   std::function<void()> drive;
   /// Puts a unit into what it fetches from. Null: it is published through the subject.
   std::function<void(const bytes& extent, const bytes& name, std::span<const std::byte> data)> store;
-  /// It works on threads of its own: the fixture's executor says nothing about how far it is.
-  bool own_threads = false;
+  /// It has threads of its own: it advances whether it is driven or not.
+  bool by_itself = false;
 };
 
 using provider_maker = std::function<provider_under_test(const provider_context&)>;
@@ -52,14 +56,18 @@ class contract_bench : public staging_fixture {
     if (under_.drive) return under_.drive();
     exec->run_all();
   }
-  /// Whether its work stands in the fixture's executor, so that nothing moves unless the test says so.
-  bool stepped() const { return !under_.own_threads; }
-  /// Runs jobs, no more than it takes, until the attempt has an outcome.
-  std::optional<outcome> outcome_of(const std::shared_ptr<attempt>& a) {
-    while (!a->poll() && exec->run_one()) continue;
-    if (!stepped()) delivering().settle({&a, 1});
-    return a->poll();
+  /// Whether it moves bytes only when it is driven, so that a test can look at it in between.
+  bool stands_still() const { return !under_.by_itself; }
+  /// Until `a` has its outcome and its access has ended.
+  void bring_to_end(const std::shared_ptr<attempt>& a) {
+    if (stands_still())
+      while (!a->poll() && exec->run_one()) continue;
+    else
+      REQUIRE((delivering().settle({&a, 1}), delivering().quiesce({&a, 1})));
+    REQUIRE(a->poll());
   }
+  /// Lets it do a little more. False when there is no more to do for `a`.
+  bool advance(const std::shared_ptr<attempt>& a) { return stands_still() ? exec->run_one() : !a->poll(); }
   void register_pools() { handles = register_all(subject()); }
 
   /// After it the source can serve `name`, each byte of which is `value`.
@@ -95,16 +103,71 @@ struct named_provider {
   provider_maker make;
 };
 
-/// How each scheme of provider_entries() is named for the suite: one URI for each of its ways of working.
-/// A scheme without a line fails 2.14, and so can't be added without passing.
+/// `made` with a directory of its own that goes after it.
+inline std::shared_ptr<provider> in_a_directory(
+    const std::function<std::shared_ptr<provider>(const std::string&)>& make) {
+  struct room {
+    temporary_directory directory;
+    std::shared_ptr<provider> subject;
+  };
+  auto r = std::make_shared<room>();
+  r->subject = make(r->directory.path().string());
+  return {r, r->subject.get()};
+}
+
+/// Those of the segment store, in each durability, on each engine that this machine has.
+inline std::vector<std::string> segment_uris() {
+  std::vector<std::string> uris;
+  for (const auto* engine : {"threads", "uring"}) {
+    if (engine == std::string_view{"uring"} && !open_ring_engine(1)) continue;
+    for (const auto* durable : {"off", "on"})
+      uris.push_back(fmt::format("segment:{{directory}}?bytes=1M&engine={}&durable={}", engine, durable));
+  }
+  return uris;
+}
+
+inline std::vector<std::string> ucx_uris() {
+  if (!ucx_built()) return {};
+  return {"ucx://127.0.0.1:0?bytes=65536", "ucx://127.0.0.1:0?bytes=65536&peers=self",
+          "ucx://127.0.0.1:0?peers=self&window=1&force_close=on"};
+}
+
+/// How each scheme of provider_entries() is named for the suite: one URI for each of its ways of working. A scheme
+/// without a line fails 2.14, and so can't be added without passing. {directory} stands for a directory of the
+/// bench's own, what begins with '$' for a server that is started when the first bench asks for it
+/// (redis_servers.hpp).
 inline const std::map<std::string_view, std::vector<std::string>>& contract_uris() {
   static const std::map<std::string_view, std::vector<std::string>> uris{
       {"memory", {"memory:?bytes=65536", "memory:?bytes=65536&background=off"}},
-      {"ucx", ucx_built() ? std::vector<std::string>{"ucx://127.0.0.1:0?bytes=65536",
-                                                     "ucx://127.0.0.1:0?bytes=65536&peers=self",
-                                                     "ucx://127.0.0.1:0?peers=self&window=1&force_close=on"}
-                          : std::vector<std::string>{}}};
+      {"segment", segment_uris()},
+      {"ucx", ucx_uris()},
+      {"redis",
+       {"redis://$tcp?prefix=$bench", "redis://$tcp?prefix=$bench&connections=3&pipeline=1",
+        "redis://$cluster?cluster=on&prefix=$bench"}},
+      {"rediss", {"rediss://$tls?ca=$ca&prefix=$bench"}},
+      {"redis+unix", {"redis+unix:$socket?prefix=$bench"}},
+      {"tier",
+       {"tier:memory:?bytes=65536,memory:?bytes=131072", "tier:?past=failures;memory:?bytes=65536&background=off,memory:",
+        "tier:memory:?bytes=65536,segment:{directory}?bytes=1M&engine=threads",
+        "tier:segment:{directory}?bytes=1M&engine=threads,optional+redis://$tcp?prefix=$bench"}}};
   return uris;
+}
+
+inline std::shared_ptr<provider> open_for_suite(const std::string& uri, const provider_context& c) {
+  static const std::string hole = "{directory}";
+  const auto whole = with_servers(uri);
+  const auto at = whole.find(hole);
+  if (at == std::string::npos) return provider_from_uri(whole).value()(c);
+  return in_a_directory([&](const std::string& directory) {
+    return provider_from_uri(std::string{whole}.replace(at, hole.size(), directory)).value()(c);
+  });
+}
+
+/// Whether it has threads of its own.
+inline bool works_by_itself(const std::string& uri) {
+  for (const auto* scheme : {"segment:", "ucx:", "redis"})
+    if (uri.find(scheme) != std::string::npos) return true;
+  return false;
 }
 
 /// Instead of all of them, when it is set: for the test that the suite finds a provider that lies.
@@ -118,15 +181,16 @@ inline std::vector<named_provider> contract_providers() {
   std::vector<named_provider> all;
   for (const auto& [scheme, uris] : contract_uris())
     for (const auto& uri : uris) {
-      const bool own_threads = scheme == "ucx";
-      const auto open = [uri](const provider_context& c) { return provider_from_uri(uri).value()(c); };
-      all.push_back({uri, [=](const provider_context& c) {
-                       return provider_under_test{open(c), {}, {}, own_threads};
+      const auto open = [uri](const provider_context& c) { return open_for_suite(uri, c); };
+      const bool by_itself = works_by_itself(uri);
+      all.push_back({uri, [open, by_itself](const provider_context& c) {
+                       return provider_under_test{open(c), {}, {}, by_itself};
                      }});
       all.push_back(
-          {uri + " behind a fault provider that strikes nothing", [=](const provider_context& c) {
+          {uri + " behind a fault provider that strikes nothing",
+           [open, by_itself](const provider_context& c) {
              return provider_under_test{
-                 std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c), {}, {}, own_threads};
+                 std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c), {}, {}, by_itself};
            }});
     }
   return all;
