@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "src/providers/memory_provider.hpp"
+#include "src/providers/redis/redis_provider.hpp"
 #include "src/providers/uri_options.hpp"
 
 namespace kvlease {
@@ -27,7 +28,11 @@ result<provider_factory> open_memory(std::string_view rest) {
   }};
 }
 
-constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory}};
+constexpr provider_entry entries[] = {
+    {"memory", "memory:[?bytes=N&background=on|off]", open_memory},
+    {"redis", "redis://[user:password@]host[:port][/db][?KEY=VALUE...]", open_redis},
+    {"rediss", "rediss://[user:password@]host[:port][/db][?KEY=VALUE...]", open_rediss},
+    {"redis+unix", "redis+unix:/path[?KEY=VALUE...]", open_redis_unix}};
 
 }  // namespace
 

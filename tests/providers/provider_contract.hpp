@@ -20,6 +20,7 @@
 #include "src/include/kvlease/provider_uri.hpp"
 #include "src/providers/fault_provider.hpp"
 #include "tests/providers/provider_fixture.hpp"
+#include "tests/providers/redis_servers.hpp"
 
 namespace kvlease::test {
 
@@ -29,6 +30,8 @@ struct provider_under_test {
   std::function<void()> drive;
   /// Puts a unit into what it fetches from. Null: it is published through the subject.
   std::function<void(const bytes& extent, const bytes& name, std::span<const std::byte> data)> store;
+  /// It works on threads of its own: the fixture's executor says nothing about how far it is.
+  bool own_threads = false;
 };
 
 using provider_maker = std::function<provider_under_test(const provider_context&)>;
@@ -48,6 +51,14 @@ class contract_bench : public staging_fixture {
   void drive() {
     if (under_.drive) return under_.drive();
     exec->run_all();
+  }
+  /// Whether its work stands in the fixture's executor, so that nothing moves unless the test says so.
+  bool stepped() const { return !under_.own_threads; }
+  /// Runs jobs, no more than it takes, until the attempt has an outcome.
+  std::optional<outcome> outcome_of(const std::shared_ptr<attempt>& a) {
+    while (!a->poll() && exec->run_one()) continue;
+    if (!stepped()) delivering().settle({&a, 1});
+    return a->poll();
   }
   void register_pools() { handles = register_all(subject()); }
 
@@ -85,10 +96,16 @@ struct named_provider {
 };
 
 /// How each scheme of provider_entries() is named for the suite: one URI for each of its ways of working.
-/// A scheme without a line fails 2.14, and so can't be added without passing.
+/// A scheme without a line fails 2.14, and so can't be added without passing. What begins with '$' stands for
+/// a server that is started when the first bench asks for it (redis_servers.hpp).
 inline const std::map<std::string_view, std::vector<std::string>>& contract_uris() {
   static const std::map<std::string_view, std::vector<std::string>> uris{
-      {"memory", {"memory:?bytes=65536", "memory:?bytes=65536&background=off"}}};
+      {"memory", {"memory:?bytes=65536", "memory:?bytes=65536&background=off"}},
+      {"redis",
+       {"redis://$tcp?prefix=$bench", "redis://$tcp?prefix=$bench&connections=3&pipeline=1",
+        "redis://$cluster?cluster=on&prefix=$bench"}},
+      {"rediss", {"rediss://$tls?ca=$ca&prefix=$bench"}},
+      {"redis+unix", {"redis+unix:$socket?prefix=$bench"}}};
   return uris;
 }
 
@@ -103,14 +120,17 @@ inline std::vector<named_provider> contract_providers() {
   std::vector<named_provider> all;
   for (const auto& [scheme, uris] : contract_uris())
     for (const auto& uri : uris) {
-      const auto open = [uri](const provider_context& c) { return provider_from_uri(uri).value()(c); };
-      all.push_back({uri, [open](const provider_context& c) {
-                       return provider_under_test{open(c), {}, {}};
+      const bool own_threads = scheme != "memory";
+      const auto open = [uri](const provider_context& c) {
+        return provider_from_uri(with_servers(uri)).value()(c);
+      };
+      all.push_back({uri, [=](const provider_context& c) {
+                       return provider_under_test{open(c), {}, {}, own_threads};
                      }});
       all.push_back(
-          {uri + " behind a fault provider that strikes nothing", [open](const provider_context& c) {
+          {uri + " behind a fault provider that strikes nothing", [=](const provider_context& c) {
              return provider_under_test{
-                 std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c), {}, {}};
+                 std::make_shared<fault_provider>(open(c), fault_plan{.seed = 7}, c), {}, {}, own_threads};
            }});
     }
   return all;
