@@ -40,7 +40,7 @@ result<value> read(std::string_view text, redis::value_limits most = {}, std::si
 
 TEST_CASE("redis: commands are arrays of strings, binary or empty") {
   CHECK(redis::encode_command({"GET", std::string_view{"a\0\r\n", 4}}) ==
-        std::string("*2\r\n$3\r\nGET\r\n$4\r\na\0\r\n\r\n", 24));
+        std::string("*2\r\n$3\r\nGET\r\n$4\r\na\0\r\n\r\n", 23));
   CHECK(redis::encode_command({"PING", ""}) == "*2\r\n$4\r\nPING\r\n$0\r\n\r\n");
 }
 

@@ -176,7 +176,7 @@ TEST_CASE("2.2 redis: past the queue's bound a submission is rejected whole, wit
 // ---- Connections -----------------------------------------------------------------------------------------
 
 TEST_CASE("redis: AUTH with a password, with a user, from a file; a wrong one says so and is never shown") {
-  redis_server server{{"--requirepass", "hush", "--user", "me on >secret ~* &* +@all"}};
+  redis_server server{{"--requirepass", "hush", "--user", "me", "on", ">secret", "~*", "&*", "+@all"}};
   const auto host = server.address();
   temporary_directory directory;
   std::ofstream{directory / "password"} << "hush\n";

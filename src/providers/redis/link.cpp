@@ -100,7 +100,7 @@ void link::run() {
     try {
       advance(events);
     } catch (const std::exception& e) {
-      lose(e.what());  // out of memory, say
+      broken(e.what());  // out of memory, say
     }
     wait(events);
   }
@@ -176,8 +176,9 @@ void link::advance(short events) {
   const auto now = clock::now();
   if (const auto due = deadline(); due && now >= *due) {
     if (phase_ == phase::down) return begin_connecting();
-    if (phase_ == phase::ready) return lose(fmt::format("no byte moved for {} ms", options_.timeout.count()));
-    return connect_failed(fmt::format("not ready within {} ms", options_.connect_timeout.count()));
+    return broken(phase_ == phase::ready
+                      ? fmt::format("no byte moved for {} ms", options_.timeout.count())
+                      : fmt::format("not ready within {} ms", options_.connect_timeout.count()));
   }
   switch (phase_) {
     case phase::down:

@@ -110,6 +110,7 @@ class link {
   void greeted();
   void connect_failed(const std::string& why);
   clock::time_point after_pause();
+  void broken(const std::string& why);
   void lose(const std::string& why);
   void drop_waiting(const std::string& why);
 

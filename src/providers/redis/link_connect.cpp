@@ -144,6 +144,15 @@ link::clock::time_point link::after_pause() {
   return clock::now() + std::uniform_int_distribution<int>{50, 100}(jitter_)*backoff_ / 100;
 }
 
+/// The connection can't be used any more, or never could.
+void link::broken(const std::string& why) {
+  if (phase_ == phase::ready) {
+    lose(why);
+  } else {
+    connect_failed(why);
+  }
+}
+
 /// Whoever waits hears why.
 void link::connect_failed(const std::string& why) {
   const auto text = fmt::format("{}: {}", to_string(to_), why);

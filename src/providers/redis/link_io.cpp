@@ -63,7 +63,7 @@ void link::write_some() {
     }
     out_.front().tried = true;
     const auto m = stream_->write(std::span{pieces}.first(count));
-    if (m.what == moved::kind::over) return lose(m.why);
+    if (m.what == moved::kind::over) return broken(m.why);
     if (m.what != moved::kind::some) {
       wants_write_ = m.what == moved::kind::wants_write;
       return;
@@ -101,7 +101,7 @@ void link::read_some() {
     const auto room = buffer_.size() - end_;
     const std::array<iovec, 2> into{iovec{direct.data(), direct.size()}, iovec{buffer_.data() + end_, room}};
     const auto m = stream_->read(into);
-    if (m.what == moved::kind::over) return lose(m.why);
+    if (m.what == moved::kind::over) return broken(m.why);
     if (m.what != moved::kind::some) return;  // when a read wants to write, the next write does it
     progress_ = clock::now();
     turn += m.bytes;
@@ -119,7 +119,7 @@ bool link::consume() {
   for (;;) {
     if (due_replies_.empty()) {
       if (begin_ == end_) return true;
-      lose("the server sent what nobody asked for");
+      broken("the server sent what nobody asked for");
       return false;
     }
     auto& a = due_replies_.front();
@@ -130,7 +130,7 @@ bool link::consume() {
     }
     const auto took = reader_->feed(std::span{buffer_}.subspan(begin_, end_ - begin_));
     if (!took) {
-      lose(took.error().text);
+      broken(took.error().text);
       return false;
     }
     begin_ += *took;
