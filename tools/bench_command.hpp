@@ -1,4 +1,4 @@
-// `kvlease bench copy`, `detection` and `inspection`.
+// `kvlease bench copy`, `detection`, `inspection` and `redis`.
 #pragma once
 
 #include <ostream>
@@ -6,6 +6,7 @@
 
 #include "tools/bench/inspection_bench.hpp"
 #include "tools/bench/options.hpp"
+#include "tools/bench/redis_bench.hpp"
 
 namespace kvlease {
 
@@ -17,5 +18,6 @@ int run_bench_copy(const bench::copy_options& options, const std::string& comman
 int run_bench_detection(const bench::detection_options& options, const std::string& command,
                         std::ostream& out, std::ostream& err);
 int run_bench_inspection(const bench::inspection_options& options, std::ostream& out, std::ostream& err);
+int run_bench_redis(const bench::redis_options& options, std::ostream& out, std::ostream& err);
 
 }  // namespace kvlease

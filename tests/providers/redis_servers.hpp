@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/providers/redis/resp.hpp"
@@ -19,6 +20,8 @@ class redis_server {
   enum class kind { plain, tls };
   /// `more`: options of redis-server, e.g. {"--requirepass", "secret"}. Fails the test when none starts.
   explicit redis_server(std::vector<std::string> more = {}, kind k = kind::plain);
+  /// On that port. Null when it does not start there: somebody else has taken it.
+  static std::unique_ptr<redis_server> on(int port, std::vector<std::string> more);
 
   int port() const noexcept { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
@@ -30,10 +33,11 @@ class redis_server {
   redis::value ask(std::initializer_list<std::string_view> arguments) const;
 
  private:
+  redis_server(int port, std::vector<std::string> more) : more_{std::move(more)}, port_{port} {}
   bool start();
   temporary_directory directory_{"kvlease-redis"};
   std::vector<std::string> more_;
-  kind kind_;
+  kind kind_ = kind::plain;
   int port_ = 0;
   std::unique_ptr<child_process> process_;
 };
@@ -48,7 +52,7 @@ struct certificates {
   std::string key() const { return directory / "server.key"; }
 };
 
-/// Three servers that share the slots, and one more that holds none.
+/// Three servers that share the slots.
 class redis_cluster {
  public:
   redis_cluster();
@@ -59,6 +63,8 @@ class redis_cluster {
   static constexpr std::size_t size = 3;
 
  private:
+  bool start();
+  temporary_directory directory_{"kvlease-cluster"};
   std::vector<std::unique_ptr<redis_server>> nodes_;
 };
 

@@ -120,8 +120,13 @@ bool link::take_orders() {
     if (retire_ && open() == 0) stop_ = true;
     stopped = stop_;
   }
-  waiting_.insert(waiting_.end(), std::make_move_iterator(fresh.begin()),
-                  std::make_move_iterator(fresh.end()));
+  for (auto& c : fresh) {
+    if (c->wanted()) {
+      waiting_.push_back(std::move(c));
+    } else {
+      drop(c, false, "withdrawn");  // a sweep came before it, from another thread
+    }
+  }
   if (look) sweep_now();
   if (!stopped && down() && !waiting_.empty()) drop_waiting(why_down());
   return !stopped;
