@@ -268,8 +268,10 @@ void kill_again_and_again(int kills, redis_server& server, const std::function<s
     REQUIRE(served_of(b.finish(b.publish(0, units))).size() == units);
     for (int n = 0; n < 8; ++n) b.fill(n, 0xa5);
     const std::vector<std::shared_ptr<attempt>> all{b.fetch(0, 4, 0), b.fetch(4, 4, 4), b.publish(100, 4, 8)};
-    const auto until = clock::now() + std::chrono::microseconds{random() % 3000};
-    while (clock::now() < until) continue;
+    // As soon as so many of the twelve have begun to move, or, one time in four, at any moment.
+    const auto begun = random() % 4 == 0 ? 0 : b.touches->touched_bytes() + random() % units * (256 << 10);
+    const auto until = clock::now() + (begun == 0 ? std::chrono::microseconds{random() % 3000} : 5s);
+    while (clock::now() < until && (begun == 0 || b.touches->touched_bytes() < begun)) continue;
     server.process().kill();
     REQUIRE(b.subject->as_fetches()->quiesce(all));
     for (const auto& a : all) {
