@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "src/providers/memory_provider.hpp"
+#include "src/providers/redis/redis_provider.hpp"
 #include "src/providers/segment_provider.hpp"
+#include "src/providers/tier_provider.hpp"
 #include "src/providers/ucx_options.hpp"
 #include "src/providers/ucx_provider.hpp"
 #include "src/providers/uri_options.hpp"
@@ -41,9 +43,14 @@ result<provider_factory> open_segment(std::string_view rest) {
   }};
 }
 
-constexpr provider_entry entries[] = {{"memory", "memory:[?bytes=N&background=on|off]", open_memory},
-                                      {"segment", segment_uri_form, open_segment},
-                                      {"ucx", ucx_uri_form, open_ucx}};
+constexpr provider_entry entries[] = {
+    {"memory", "memory:[?bytes=N&background=on|off]", open_memory},
+    {"segment", segment_uri_form, open_segment},
+    {"ucx", ucx_uri_form, open_ucx},
+    {"redis", "redis://[user:password@]host[:port][/db][?KEY=VALUE...]", open_redis},
+    {"rediss", "rediss://[user:password@]host[:port][/db][?KEY=VALUE...]", open_rediss},
+    {"redis+unix", "redis+unix:/path[?KEY=VALUE...]", open_redis_unix},
+    {"tier", "tier:[?past=misses|failures;][optional+]URI,[optional+]URI...", open_tier}};
 
 }  // namespace
 

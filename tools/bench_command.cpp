@@ -172,4 +172,17 @@ int run_bench_segment(const bench::segment_bench_options& options, std::ostream&
   return r->failed_units == 0 ? 0 : status_wrong;
 }
 
+int run_bench_redis(const bench::redis_options& options, std::ostream& out, std::ostream& err) {
+  const complaint complain{"bench redis", err};
+  output_file json;
+  if (const auto ok = json.open("--json", options.json_path); !ok)
+    return complain(ok.error().text, status_usage);
+  const auto r = bench::run_redis_bench(options);
+  if (!r) return complain(r.error().text, r.error().code == errc::invalid ? status_usage : status_failed);
+  if (!options.quiet) print(*r, out);
+  if (const auto ok = json.write(to_json(*r).dump(2) + "\n"); !ok)
+    return complain(ok.error().text, status_failed);
+  return 0;
+}
+
 }  // namespace kvlease

@@ -6,6 +6,7 @@
 
 #include "tools/bench/inspection_bench.hpp"
 #include "tools/bench/options.hpp"
+#include "tools/bench/redis_bench.hpp"
 #include "tools/bench/segment_bench.hpp"
 #include "tools/bench/ucx_bench.hpp"
 
@@ -19,6 +20,7 @@ int run_bench_copy(const bench::copy_options& options, const std::string& comman
 int run_bench_detection(const bench::detection_options& options, const std::string& command,
                         std::ostream& out, std::ostream& err);
 int run_bench_inspection(const bench::inspection_options& options, std::ostream& out, std::ostream& err);
+int run_bench_redis(const bench::redis_options& options, std::ostream& out, std::ostream& err);
 int run_bench_segment(const bench::segment_bench_options& options, std::ostream& out, std::ostream& err);
 int run_bench_ucx(const bench::ucx_bench_options& options, std::ostream& out, std::ostream& err);
 

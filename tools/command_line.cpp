@@ -132,6 +132,17 @@ void add_bench_segment(CLI::App& bench, bench::segment_bench_options& o) {
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }
 
+void add_bench_redis(CLI::App& bench, bench::redis_options& o) {
+  auto* sub = bench.add_subcommand("redis", "The redis provider beside a bare client; starts a redis-server");
+  sub->add_option("--size", o.kib, "KiB of a unit, one or more")->delimiter(',')->capture_default_str();
+  sub->add_option("--connections", o.connections, "To the server")->capture_default_str();
+  sub->add_option("--depth", o.depth, "Commands without reply on a connection")->capture_default_str();
+  sub->add_option("--mib", o.mib, "Moved in one measurement")->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "Measurements each way")->capture_default_str();
+  sub->add_option("--json", o.json_path, "Write the report to this file");
+  sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
+}
+
 /// Of `inspect`, 2 says that memory is held unproven: what is typed wrongly must not look like that.
 int usage_status(int argc, const char* const* argv) {
   return argc > 1 && std::string_view{argv[1]} == "inspect" ? inspect::bad_usage : 2;
@@ -160,6 +171,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   bench::inspection_options inspection;
   bench::ucx_bench_options ucx;
   bench::segment_bench_options segment;
+  bench::redis_options redis;
   auto* bench = app.add_subcommand("bench", "Measure copies, their detection, inspection, and providers");
   bench->require_subcommand(1);
   add_bench_copy(*bench, copy);
@@ -167,6 +179,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   add_bench_inspection(*bench, inspection);
   add_bench_segment(*bench, segment);
   add_bench_ucx(*bench, ucx);
+  add_bench_redis(*bench, redis);
   inspect::inspect_options inspect;
   add_inspect(app, inspect);
   serve::serve_options serve;
@@ -194,6 +207,7 @@ int run_command_line(int argc, const char* const* argv, std::ostream& out, std::
   if (bench->got_subcommand("segment")) return run_bench_segment(segment, out, err);
   if (bench->got_subcommand("inspection")) return run_bench_inspection(inspection, out, err);
   if (bench->got_subcommand("ucx")) return run_bench_ucx(ucx, out, err);
+  if (bench->got_subcommand("redis")) return run_bench_redis(redis, out, err);
   if (bench->got_subcommand("detection")) return run_bench_detection(detection, joined(argc, argv), out, err);
   return run_replay_command(replay, out, err, err_is_terminal);
 }

@@ -21,6 +21,7 @@ enum class lie {
   miss_fails,        ///< 2.11
   cancel_wavers,     ///< 2.12
   counts_nothing,    ///< 2.15
+  none,              ///< the control
 };
 
 class lying_provider final : public provider,
