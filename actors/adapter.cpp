@@ -51,7 +51,7 @@ struct effect_sender {
     note(self, journal_kind::proof_started, {.operation = op, .other = proof.value});
     if (is_down(actor_kind::proof_collector) && !mutated(actor_mutation::prove_at_dead_collector))
       return apply(self, op, op_event::collector_down{});
-    tell(self, s().peers->proof_collector, collect_proof{op, proof});
+    tell(self, s().peers->proof_collector, collect_proof{op, proof, entry.grace});
   }
   void operator()(const op_effect::request_cancel&) const {
     note(self, journal_kind::cancel_asked, {.operation = op});
@@ -225,6 +225,7 @@ caf::result<operation_id> on_submit(self_pointer self, const submit& m) {
   s.config->roots->root_operation(op, m.lease, std::make_shared<const cache_extent>(*std::move(extent)));
   operation_entry entry{operation{m.way, *view}, m.lease, m.way, m.request, m.owner, {}, std::nullopt, {}};
   entry.along = m.along;
+  entry.grace = std::chrono::duration_cast<std::chrono::nanoseconds>(m.timeout.value());
   entry.times.submitted = now_of(self);
   for (const auto& run : (*view)->runs())
     if (run.where())
@@ -322,6 +323,19 @@ void on_registration(self_pointer self, registration_id id, const std::string& p
     note(self, kind, {.operation = s.registrations->claim(), .other = id.value});
   if (auto* g = s.seen.numbers()) g->registered.store(after, std::memory_order_relaxed);
   send(self, effects);
+}
+
+/// Shown alone: what a rung has done comes as answers of the provider.
+void on_climbed(self_pointer self, const rung_climbed& c) {
+  auto& s = self->state;
+  const auto it = s.operations.find(c.operation);
+  const bool waits = it != s.operations.end() && it->second.core.proof_in_flight() && it->second.proof == c.proof;
+  if (!waits) return s.seen.rejected(++s.rejected);  // it has been proven meanwhile
+  note(self, journal_kind::rung_climbed,
+       {.operation = c.operation, .other = c.proof.value, .detail = static_cast<std::uint8_t>(c.rung)});
+  for (const auto op : c.taken_down)
+    if (op != c.operation && s.operations.contains(op))
+      note(self, journal_kind::operation_taken_down, {.operation = op, .other = c.proof.value});
 }
 
 void on_peer_down(self_pointer self, actor_kind kind) {
@@ -435,6 +449,7 @@ adapter_actor::behavior_type adapter(self_pointer self, const adapter_config& co
           it->second.disputed = evidence_fact{now_of(self), a.reason};
         apply(self, a.operation, op_event::access_unproven{a.proof, a.reason});
       },
+      [self](const rung_climbed& c) { on_climbed(self, c); },
       [self](const parts_held& h) { send(self, self->state.registrations->held(h.hold)); },
       [self](const copies_ended& c) { on_lease(self, c.lease, op_event::copies_ended{}); },
       [self](const copies_lost& c) { on_lease(self, c.lease, op_event::copies_unproven{c.reason}); },

@@ -28,6 +28,7 @@ struct operation_entry {
   std::optional<cancel_disposition> cancel_answer;
   std::string cancel_error;
   std::optional<route_id> along = {};
+  std::chrono::nanoseconds grace{0};  ///< T
   // ---- shown only
   std::int64_t nbytes = 0;  ///< of the lease's slots
   std::optional<proof_id> proof = {};

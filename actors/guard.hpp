@@ -51,6 +51,8 @@
   X(one_answer_for_all) \
   X(stale_answer_counts) \
   X(unposted_proof_is_silent) \
+  X(climbs_for_proven) \
+  X(ladder_climbed_unasked) \
   /* lender */ \
   X(lender_believes_foreign_down) \
   X(cuda_death_ignored) \

@@ -1,5 +1,7 @@
 #include "actors/proof_collector.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <unordered_map>
 
@@ -24,7 +26,8 @@ struct collector_state {
   outlet_owner<proof_collector_actor> way_in;
   std::map<operation_id, proof_id> in_flight;
   poll_schedule schedule;
-  std::uint64_t proofs = 0, disputed = 0, rejected = 0;
+  std::vector<proof_source> rungs;  ///< configured and offered, in the provider's order
+  std::uint64_t proofs = 0, disputed = 0, rejected = 0, climbed = 0;
   std::unordered_map<operation_id, time_point> since;  ///< of the proofs in flight
   time_point round_began;                              ///< the round of polls under way, or the last
   time_point asked, round_ended;  ///< the last whole round: what it did not answer was running
@@ -89,6 +92,19 @@ void quiesce_job(provider& service, ledger& roots, const collector_outlet& out, 
   out->send(std::move(answer));
 }
 
+void climb_job(provider& service, ledger& roots, const collector_outlet& out, const climb_rung& c,
+               proof_source rung) {
+  rung_climbed done{c.operation, c.proof, rung, {}, {}};
+  try {
+    const auto subject = roots.attempt_of(c.operation);
+    if (subject == nullptr) return;  // it has been proven meanwhile
+    done.taken_down = roots.operations_of(service.as_proof_rungs()->climb(*subject, rung));
+  } catch (...) {
+    done.problem = what_was_thrown();
+  }
+  out->send(std::move(done));
+}
+
 // ---- on the actor
 
 void on_answers(self_pointer self, const access_polled& polled);
@@ -120,11 +136,46 @@ void start_round(self_pointer self) {
             });
 }
 
+/// Whose end does not come by itself is helped along, before the grace ends.
+void plan_climb(self_pointer self, const collect_proof& c) {
+  auto& s = self->state;
+  if (s.rungs.empty() || c.grace.count() == 0) return;
+  const auto first = std::chrono::duration_cast<std::chrono::nanoseconds>(c.grace * s.config.ladder.climb_after);
+  const auto pause = (c.grace - first) / static_cast<std::int64_t>(s.rungs.size() + 1);
+  tell_later<proof_collector_actor>(self, first, climb_rung{c.operation, c.proof, 0, pause});
+}
+
+void climb(self_pointer self, const climb_rung& c) {
+  auto& s = self->state;
+  const auto it = s.in_flight.find(c.operation);
+  const bool gone = it == s.in_flight.end() || it->second != c.proof;
+  if (gone && !mutated(actor_mutation::climbs_for_proven)) return;
+  if (c.rung >= s.rungs.size()) return;
+  const auto rung = s.rungs[c.rung];
+  try {
+    s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c, rung] {
+      climb_job(*service, *roots, out, c, rung);
+    });
+  } catch (...) {
+    tell(self, proof_collector_actor{self},
+         rung_climbed{c.operation, c.proof, rung, {}, "the climb can't be started: " + what_was_thrown()});
+  }
+  tell_later<proof_collector_actor>(self, c.pause, climb_rung{c.operation, c.proof, c.rung + 1, c.pause});
+}
+
+void on_climbed(self_pointer self, const rung_climbed& c) {
+  auto& s = self->state;
+  ++s.climbed;
+  tell(self, s.peers->adapter, c);
+  if (!s.in_flight.empty() && s.config.service->as_pollable() != nullptr && s.schedule.wake()) start_round(self);
+}
+
 void collect(self_pointer self, const collect_proof& c) {
   auto& s = self->state;
   ++s.proofs;
   s.in_flight[c.operation] = c.proof;
   s.since[c.operation] = now_of(self);
+  plan_climb(self, c);
   if (s.config.service->as_pollable() != nullptr) {
     if (s.schedule.wake()) start_round(self);
     return;
@@ -209,6 +260,11 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
   auto& s = self->state;
   s.config = config;
   s.schedule = poll_schedule{config.polling};
+  if (auto* offered = config.service->as_proof_rungs())
+    for (const auto rung : offered->rungs())
+      if (std::ranges::find(config.ladder.rungs, rung) != config.ladder.rungs.end() ||
+          mutated(actor_mutation::ladder_climbed_unasked))
+        s.rungs.push_back(rung);
   s.way_in.open(proof_collector_actor{self});
   s.seen.open(self, config.watch, actor_kind::proof_collector);
   return {
@@ -222,6 +278,7 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
         r.figures = {{"in_flight", static_cast<std::int64_t>(state.in_flight.size())},
                      {"proofs", static_cast<std::int64_t>(state.proofs)},
                      {"disputed", static_cast<std::int64_t>(state.disputed)},
+                     {"climbed", static_cast<std::int64_t>(state.climbed)},
                      {"rounds", static_cast<std::int64_t>(state.schedule.rounds())},
                      {"rejected", static_cast<std::int64_t>(state.rejected)}};
         return r;
@@ -231,6 +288,8 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
       [self](const collect_proof& c) { collect(self, c); },
       [self](const access_polled& p) { on_answers(self, p); },
       [self](const poll_access& p) { on_poll(self, p.generation); },
+      [self](const climb_rung& c) { climb(self, c); },
+      [self](const rung_climbed& c) { on_climbed(self, c); },
   };
 }
 

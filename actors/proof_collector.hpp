@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "actors/ladder.hpp"
 #include "actors/poll_schedule.hpp"
 #include "messages/proof_collector.hpp"
 #include "src/include/kvlease/provider.hpp"
@@ -18,6 +19,7 @@ struct collector_config {
   std::shared_ptr<ledger> roots;
   poll_limits polling;
   std::shared_ptr<observation> watch = {};
+  ladder_options ladder = {};
 };
 
 proof_collector_actor spawn_proof_collector(caf::actor_system& system, collector_config config);

@@ -129,7 +129,7 @@ result<runtime_parts> spawn_runtime(caf::actor_system& system, runtime_setup s) 
   w->backend = spawn_backend(
       system, {s.runtime, made.service, s.submit_workers, roots, s.polling, made.service->describe(), watch});
   w->proof_collector =
-      spawn_proof_collector(system, {made.service, s.proof_workers, roots, s.polling, watch});
+      spawn_proof_collector(system, {made.service, s.proof_workers, roots, s.polling, watch, s.ladder});
   w->deadline_arbiter = spawn_deadline_arbiter(system, {s.runtime, s.contain, watch});
   w->cuda = spawn_cuda(system,
                        {.device = s.device, .spin = s.cuda_spin, .keep_awake = s.keep_awake, .watch = watch});

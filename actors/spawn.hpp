@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "actors/ladder.hpp"
 #include "actors/poll_schedule.hpp"
 #include "messages/wiring.hpp"
 #include "src/exposure.hpp"
@@ -35,6 +36,7 @@ struct runtime_setup {
   transfer_timeout registration_timeout;
   std::function<void(const fatal_record&)> contain;
   poll_limits polling;
+  ladder_options ladder;
   std::chrono::nanoseconds cuda_spin = std::chrono::milliseconds{2};
   bool keep_awake = false;  ///< cuda_config::keep_awake
   paint_mode paint = paint_mode::full;

@@ -58,7 +58,7 @@ using adapter_actor = iface<
     void(submission_accepted), void(submission_refused), void(submission_withdrawn), void(submission_escaped),
     void(outcome_reported), void(cancel_answered), void(registration_done), void(registration_closed),
     // from the collector
-    void(access_ended), void(access_unproven),
+    void(access_ended), void(access_unproven), void(rung_climbed),
     // from the lender
     void(parts_held), void(copies_ended), void(copies_lost)>;
 

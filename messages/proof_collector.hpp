@@ -2,6 +2,8 @@
 // quiesce calls on its workers (semantics 2.4).
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +17,18 @@ namespace kvlease {
 struct collect_proof {
   operation_id operation;
   proof_id proof;
+  /// The operation's T: about what is left until its grace runs out. The rungs of the proof ladder, where some are
+  /// configured, are climbed within it.
+  std::chrono::nanoseconds grace{0};
+};
+
+// ---- collector → itself
+/// The next rung of the ladder is due, unless the proof has come.
+struct climb_rung {
+  operation_id operation;
+  proof_id proof;
+  std::size_t rung = 0;  ///< index into those that are configured and offered
+  std::chrono::nanoseconds pause{0};
 };
 
 // ---- worker → collector
@@ -32,6 +46,14 @@ struct access_polled {
 struct poll_access {
   std::uint64_t generation = 0;
 };
+/// A rung was climbed, on a worker. That proves nothing yet.
+struct rung_climbed {
+  operation_id operation;
+  proof_id proof;
+  proof_source rung = proof_source::terminal_status;
+  std::vector<operation_id> taken_down;  ///< others that the rung ends too: the provider has failed them already
+  std::string problem;                   ///< what the provider threw; empty: nothing
+};
 
 // ---- collector → adapter
 struct access_ended {
@@ -48,12 +70,14 @@ struct access_unproven {
 using proof_collector_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about), void(collect_proof),
-          void(access_polled), void(poll_access)>;
+          void(access_polled), void(poll_access), void(climb_rung), void(rung_climbed)>;
 
 }  // namespace kvlease
 
 KVLEASE_LOCAL_MESSAGE(kvlease::collect_proof);
 KVLEASE_LOCAL_MESSAGE(kvlease::access_polled);
 KVLEASE_LOCAL_MESSAGE(kvlease::poll_access);
+KVLEASE_LOCAL_MESSAGE(kvlease::climb_rung);
+KVLEASE_LOCAL_MESSAGE(kvlease::rung_climbed);
 KVLEASE_LOCAL_MESSAGE(kvlease::access_ended);
 KVLEASE_LOCAL_MESSAGE(kvlease::access_unproven);

@@ -93,7 +93,10 @@ namespace kvlease {
   X(arbiter_stopped) \
   /* the supervisor */ \
   X(stop_asked)             /* value: its bound in ns */ \
-  X(stop_ended)             /* value: 1 stopped, 0 refused */
+  X(stop_ended)             /* value: 1 stopped, 0 refused */ \
+  /* the adapter: the proof ladder */ \
+  X(rung_climbed)           /* other: proof; detail: proof_source */ \
+  X(operation_taken_down)   /* by a rung climbed for another; other: that one's proof */
 // clang-format on
 
 enum class journal_kind : std::uint16_t {

@@ -106,6 +106,10 @@ constexpr form form_of(journal_kind k) {
       return {.from = adapter, .operation = id, .lease = id, .request = id, .other = may, .most = sources};
     case access_disputed:
       return {.from = adapter, .operation = id, .lease = id, .request = id, .other = id};
+    case rung_climbed:
+      return {.from = adapter, .operation = id, .other = id, .most = sources};
+    case operation_taken_down:
+      return {.from = adapter, .operation = id, .other = id};
     case lease_finish_asked:
       return {.from = adapter, .operation = id, .lease = id, .value = true};
     case operation_released:

@@ -45,6 +45,7 @@ struct operation_model {
   std::optional<std::uint8_t> value, reported;
   std::int64_t last = 0;  ///< the time of what its next record follows from
   number copies_at = 0;   ///< the record of their end: the settlement was asked for right behind it
+  std::uint64_t climbed = 0;  ///< proof_source of the rungs, as bits
   bool ended() const noexcept { return access == phase::ended; }
   bool delivered() const noexcept { return value == static_cast<std::uint8_t>(outcome_detail::delivered); }
 };

@@ -139,6 +139,17 @@ std::shared_ptr<attempt> ledger::attempt_of(operation_id op) const {
   return it == operations_.end() ? nullptr : it->second.handle;
 }
 
+std::vector<operation_id> ledger::operations_of(
+    const std::vector<std::shared_ptr<attempt>>& attempts) const {
+  std::vector<operation_id> found;
+  const std::lock_guard lock{mutex_};
+  for (const auto& [op, entry] : operations_)
+    if (entry.handle != nullptr && std::ranges::find(attempts, entry.handle) != attempts.end())
+      found.push_back(op);
+  std::ranges::sort(found);
+  return found;
+}
+
 bool ledger::erase(const settle_token& token) {
   operation_entry gone;  // its handles are destroyed outside the lock
   const std::lock_guard lock{mutex_};

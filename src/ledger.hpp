@@ -87,6 +87,8 @@ class ledger : public std::enable_shared_from_this<ledger> {
   std::shared_ptr<submission_token> token(operation_id op) const;
   void root_attempt(operation_id op, std::shared_ptr<attempt> a);
   std::shared_ptr<attempt> attempt_of(operation_id op) const;
+  /// The operations whose attempts these are; what is none's is left out.
+  std::vector<operation_id> operations_of(const std::vector<std::shared_ptr<attempt>>& attempts) const;
   /// Erases the operation and its lease. False when there is no such operation (any more).
   bool erase(const settle_token& token);
 

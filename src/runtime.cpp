@@ -267,6 +267,9 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
                                     {"provider_workers", options.provider_workers}})
     if (value < 1)
       return fail(errc::invalid, fmt::format("runtime_options.{} is 0, must be at least 1", name));
+  if (!(options.climb_after > 0 && options.climb_after < 1))
+    return fail(errc::invalid, fmt::format("runtime_options.climb_after is {}, must be above 0 and below 1",
+                                           options.climb_after));
   const auto grace = transfer_timeout::make(options.shutdown_grace);
   if (!grace) return fail(errc::invalid, "runtime_options.shutdown_grace: " + grace.error().text);
 
@@ -300,6 +303,7 @@ result<std::unique_ptr<runtime>> runtime::start(runtime_options options) {
                       }};
   setup.staging_memory = options.staging_memory;
   setup.page_access_bytes = options.page_access_bytes;
+  setup.ladder = {options.proof_rungs, options.climb_after};
   setup.cuda_spin = options.spin;
   setup.keep_awake = options.keep_awake;
   if (options.journal)

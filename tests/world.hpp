@@ -47,6 +47,7 @@ struct world_options {
   /// Off where the test sends what no actor would: its journal breaks rules then.
   bool check_journal = true;
   std::size_t journal_records = 65'536;  ///< 0: no journal
+  std::vector<proof_source> proof_rungs;
 };
 
 /// All that the host heard of one operation, in order.

@@ -90,7 +90,8 @@ class tier_provider::live_transfers : public std::enable_shared_from_this<live_t
 };
 
 tier_provider::tier_provider(tier_stack stack, provider_context context)
-    : transfer_provider{who, std::move(context)}, stack_{std::make_shared<const tier_stack>(std::move(stack))} {
+    : transfer_provider{who, std::move(context)},
+      stack_{std::make_shared<const tier_stack>(std::move(stack))} {
   const auto& tiers = stack_->tiers;
   if (tiers.empty()) throw std::invalid_argument{"tier provider: no tiers"};
   if (!book()->context.exec) throw std::invalid_argument{"tier provider: no executor"};
@@ -197,8 +198,8 @@ result<provider_factory> open_tier(std::string_view after_colon) {
   if (after_colon.starts_with('?')) {
     const auto semicolon = after_colon.find(';');
     if (semicolon == std::string_view::npos)
-      return fail(errc::invalid, fmt::format("tier:{}: ';' must stand between the options and the tiers",
-                                             after_colon));
+      return fail(errc::invalid,
+                  fmt::format("tier:{}: ';' must stand between the options and the tiers", after_colon));
     options = after_colon.substr(0, semicolon);
     after_colon.remove_prefix(semicolon + 1);
   }

@@ -13,14 +13,14 @@
 namespace kvlease {
 
 /// Fetch: each tier in turn is asked for what is still missing; only a miss falls through to the next, unless
-/// `past_failures`. Served is what any tier served; failed when nothing was and a tier has failed. A unit whose
-/// earlier attempt can't be proven ended stays unserved (tier_transfer.hpp).
-/// Publish: to all tiers at once; delivered are the units that every required tier holds, failed when a required
-/// tier has failed.
-/// Pools are registered with every tier that registers them, or with none. Routes are those of the first tier.
+/// `past_failures`. Served is what any tier served; failed when nothing was and a tier has failed. A unit
+/// whose earlier attempt can't be proven ended stays unserved (tier_transfer.hpp). Publish: to all tiers at
+/// once; delivered are the units that every required tier holds, failed when a required tier has failed.
+/// Pools are registered with every tier that registers them, or with none. Routes are those of the first
+/// tier.
 ///
-/// Threads: any call on any thread. A fetch is handed to its first tier, a publish to all, inside the call; what
-/// follows runs in jobs on the context's executor, when a tier says that something has advanced.
+/// Threads: any call on any thread. A fetch is handed to its first tier, a publish to all, inside the call;
+/// what follows runs in jobs on the context's executor, when a tier says that something has advanced.
 class tier_provider final : public transfer_provider {
  public:
   /// Throws std::invalid_argument for no tier, one that is null or neither fetches nor publishes, no required

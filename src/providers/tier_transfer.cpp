@@ -87,12 +87,12 @@ void tier_transfer::look_at(part& p) {
       p.quiesced = std::make_shared<std::atomic<bool>>(false);
       auto* waits = way() == direction::fetch ? static_cast<deliveries*>(store.as_fetches())
                                               : static_cast<deliveries*>(store.as_publishes());
-      book().context.exec->post([self = shared_from_this(), stack = stack_, waits, given = p.given,
-                                 done = p.quiesced] {
-        const std::shared_ptr<attempt> one[] = {given};
-        if (waits->quiesce(one)) *done = true;
-        std::static_pointer_cast<tier_transfer>(self)->advance();
-      });
+      book().context.exec->post(
+          [self = shared_from_this(), stack = stack_, waits, given = p.given, done = p.quiesced] {
+            const std::shared_ptr<attempt> one[] = {given};
+            if (waits->quiesce(one)) *done = true;
+            std::static_pointer_cast<tier_transfer>(self)->advance();
+          });
     }
   } catch (const std::exception& e) {
     if (!p.value) p.value = failed{fmt::format("tier {}: {}", p.tier, e.what())};

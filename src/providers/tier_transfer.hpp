@@ -2,8 +2,8 @@
 //
 // A fetch asks one tier after the other, each for the units that are still missing. A later tier may write a
 // unit's slot only after the end of access of every earlier attempt on it was proven; without that proof the
-// unit stays unserved. A publish goes to all tiers at once, and is delivered for the units that every required
-// tier holds. Access has ended when that of every part has.
+// unit stays unserved. A publish goes to all tiers at once, and is delivered for the units that every
+// required tier holds. Access has ended when that of every part has.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ struct tier {
 /// Tiers in their order, as all transfers of a provider see them.
 struct tier_stack {
   std::vector<tier> tiers;
-  bool past_failures = false;  ///< the units of a tier that has failed are asked of the next, like missed ones
+  bool past_failures =
+      false;  ///< the units of a tier that has failed are asked of the next, like missed ones
 };
 
 class tier_transfer final : public unit_transfer {
@@ -38,8 +39,8 @@ class tier_transfer final : public unit_transfer {
   /// Hands the extent to the first tier, or all. `along` is a route of tier `along_tier`. Throws
   /// submission_rejected when nothing has escaped to any of them.
   void start(route* along, std::size_t along_tier);
-  /// Looks at the parts and goes on as far as their answers allow. Returns at once where another thread does so,
-  /// which then looks once more. May call a provider that blocks: on a worker.
+  /// Looks at the parts and goes on as far as their answers allow. Returns at once where another thread does
+  /// so, which then looks once more. May call a provider that blocks: on a worker.
   void advance();
   /// Asked of the parts that run; no further tier is asked then.
   cancel_disposition request_cancel() override;

@@ -132,10 +132,10 @@ inline std::vector<std::string> ucx_uris() {
           "ucx://127.0.0.1:0?peers=self&window=1&force_close=on"};
 }
 
-/// How each scheme of provider_entries() is named for the suite: one URI for each of its ways of working. A scheme
-/// without a line fails 2.14, and so can't be added without passing. {directory} stands for a directory of the
-/// bench's own, what begins with '$' for a server that is started when the first bench asks for it
-/// (redis_servers.hpp).
+/// How each scheme of provider_entries() is named for the suite: one URI for each of its ways of working. A
+/// scheme without a line fails 2.14, and so can't be added without passing. {directory} stands for a
+/// directory of the bench's own, what begins with '$' for a server that is started when the first bench asks
+/// for it (redis_servers.hpp).
 inline const std::map<std::string_view, std::vector<std::string>>& contract_uris() {
   static const std::map<std::string_view, std::vector<std::string>> uris{
       {"memory", {"memory:?bytes=65536", "memory:?bytes=65536&background=off"}},
@@ -147,7 +147,8 @@ inline const std::map<std::string_view, std::vector<std::string>>& contract_uris
       {"rediss", {"rediss://$tls?ca=$ca&prefix=$bench"}},
       {"redis+unix", {"redis+unix:$socket?prefix=$bench"}},
       {"tier",
-       {"tier:memory:?bytes=65536,memory:?bytes=131072", "tier:?past=failures;memory:?bytes=65536&background=off,memory:",
+       {"tier:memory:?bytes=65536,memory:?bytes=131072",
+        "tier:?past=failures;memory:?bytes=65536&background=off,memory:",
         "tier:memory:?bytes=65536,segment:{directory}?bytes=1M&engine=threads",
         "tier:segment:{directory}?bytes=1M&engine=threads,optional+redis://$tcp?prefix=$bench"}}};
   return uris;

@@ -64,7 +64,8 @@ TEST_CASE("tier: a unit that the first tier has is asked of no other") {
   CHECK(f.asked(1) == 0);
 }
 
-TEST_CASE("tier: what is missing is asked of the next tier once the first one's access has ended, not before") {
+TEST_CASE(
+    "tier: what is missing is asked of the next tier once the first one's access has ended, not before") {
   tiers_fixture f{3};
   const auto a = f.subject->fetch(f.three);
   f.in(0).deliver({1});
@@ -154,7 +155,8 @@ TEST_CASE("tier: a failure does not fall through, unless it is said to") {
   }
 }
 
-TEST_CASE("tier: 2.2 a submission that escapes without a handle is never proven; a rejected one left nothing") {
+TEST_CASE(
+    "tier: 2.2 a submission that escapes without a handle is never proven; a rejected one left nothing") {
   tiers_fixture f;
   f.stores[0]->on_submit = [](const cache_extent&) { throw std::runtime_error{"half sent"}; };
   const auto a = f.subject->fetch(f.three);
