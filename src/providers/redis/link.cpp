@@ -117,6 +117,7 @@ bool link::take_orders() {
     const std::lock_guard lock{mutex_};
     fresh.swap(incoming_);
     look = std::exchange(sweep_, false);
+    retiring_ = retire_;
     if (retire_ && open() == 0) stop_ = true;
     stopped = stop_;
   }
@@ -224,7 +225,7 @@ void link::wait(short& events) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - clock::now()).count();
     patience = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
   }
-  if (readable_) patience = 0;
+  if (readable_ || (retiring_ && open() == 0)) patience = 0;
   events = 0;
   if (::poll(fds.data(), fds.size(), patience) <= 0) return;
   events = fds[1].revents;

@@ -146,7 +146,7 @@ class link {
   std::size_t next_address_ = 0;
   owned_fd socket_;  ///< while it connects
   std::unique_ptr<stream> stream_;
-  bool wants_write_ = false, readable_ = false;
+  bool wants_write_ = false, readable_ = false, retiring_ = false;
   std::deque<std::shared_ptr<command>> waiting_;
   std::deque<sending> out_;
   std::size_t out_bytes_ = 0;
