@@ -329,7 +329,8 @@ void on_registration(self_pointer self, registration_id id, const std::string& p
 void on_climbed(self_pointer self, const rung_climbed& c) {
   auto& s = self->state;
   const auto it = s.operations.find(c.operation);
-  const bool waits = it != s.operations.end() && it->second.core.proof_in_flight() && it->second.proof == c.proof;
+  const bool waits =
+      it != s.operations.end() && it->second.core.proof_in_flight() && it->second.proof == c.proof;
   if (!waits) return s.seen.rejected(++s.rejected);  // it has been proven meanwhile
   note(self, journal_kind::rung_climbed,
        {.operation = c.operation, .other = c.proof.value, .detail = static_cast<std::uint8_t>(c.rung)});

@@ -140,7 +140,8 @@ void start_round(self_pointer self) {
 void plan_climb(self_pointer self, const collect_proof& c) {
   auto& s = self->state;
   if (s.rungs.empty() || c.grace.count() == 0) return;
-  const auto first = std::chrono::duration_cast<std::chrono::nanoseconds>(c.grace * s.config.ladder.climb_after);
+  const auto first =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(c.grace * s.config.ladder.climb_after);
   const auto pause = (c.grace - first) / static_cast<std::int64_t>(s.rungs.size() + 1);
   tell_later<proof_collector_actor>(self, first, climb_rung{c.operation, c.proof, 0, pause});
 }
@@ -153,9 +154,8 @@ void climb(self_pointer self, const climb_rung& c) {
   if (c.rung >= s.rungs.size()) return;
   const auto rung = s.rungs[c.rung];
   try {
-    s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c, rung] {
-      climb_job(*service, *roots, out, c, rung);
-    });
+    s.config.workers->post([service = s.config.service, roots = s.config.roots, out = s.way_in.shared(), c,
+                            rung] { climb_job(*service, *roots, out, c, rung); });
   } catch (...) {
     tell(self, proof_collector_actor{self},
          rung_climbed{c.operation, c.proof, rung, {}, "the climb can't be started: " + what_was_thrown()});
@@ -167,7 +167,8 @@ void on_climbed(self_pointer self, const rung_climbed& c) {
   auto& s = self->state;
   ++s.climbed;
   tell(self, s.peers->adapter, c);
-  if (!s.in_flight.empty() && s.config.service->as_pollable() != nullptr && s.schedule.wake()) start_round(self);
+  if (!s.in_flight.empty() && s.config.service->as_pollable() != nullptr && s.schedule.wake())
+    start_round(self);
 }
 
 void collect(self_pointer self, const collect_proof& c) {

@@ -17,8 +17,8 @@ namespace kvlease {
 struct collect_proof {
   operation_id operation;
   proof_id proof;
-  /// The operation's T: about what is left until its grace runs out. The rungs of the proof ladder, where some are
-  /// configured, are climbed within it.
+  /// The operation's T: about what is left until its grace runs out. The rungs of the proof ladder, where
+  /// some are configured, are climbed within it.
   std::chrono::nanoseconds grace{0};
 };
 
@@ -51,8 +51,9 @@ struct rung_climbed {
   operation_id operation;
   proof_id proof;
   proof_source rung = proof_source::terminal_status;
-  std::vector<operation_id> taken_down;  ///< others that the rung ends too: the provider has failed them already
-  std::string problem;                   ///< what the provider threw; empty: nothing
+  std::vector<operation_id>
+      taken_down;       ///< others that the rung ends too: the provider has failed them already
+  std::string problem;  ///< what the provider threw; empty: nothing
 };
 
 // ---- collector → adapter

@@ -45,7 +45,6 @@ struct operation_model {
   std::optional<std::uint8_t> value, reported;
   std::int64_t last = 0;  ///< the time of what its next record follows from
   number copies_at = 0;   ///< the record of their end: the settlement was asked for right behind it
-  std::uint64_t climbed = 0;  ///< proof_source of the rungs, as bits
   bool ended() const noexcept { return access == phase::ended; }
   bool delivered() const noexcept { return value == static_cast<std::uint8_t>(outcome_detail::delivered); }
 };
@@ -114,6 +113,7 @@ struct journal_model {
     bool given_up = false;
   };
   std::unordered_map<number, pin_model> pins;
+  std::set<number> climbed_proofs;  ///< for which a rung of the ladder was climbed
   number newest_request = 0, newest_operation = 0, newest_lease = 0, newest_proof = 0, newest_copy = 0,
          newest_registration = 0, newest_pin = 0, newest_hold = 0, newest_owner = 0;
   bool fatal = false, closed = false, shut = false, stopped = false;

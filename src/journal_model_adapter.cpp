@@ -147,6 +147,19 @@ void journal_model::access_step(const journal_record& r, operation_model& o) {
       o.access = phase::running;
       o.proof = r.other;
       return;
+    case kind::rung_climbed:
+      if (r.other != o.proof)
+        return fail(r, "5.4",
+                    fmt::format("a rung is climbed for proof {}, which is not in flight for operation {}",
+                                journal_id(r.other), id));
+      climbed_proofs.insert(r.other);
+      return;
+    case kind::operation_taken_down:
+      if (whole && !climbed_proofs.contains(r.other))
+        fail(r, "5.4",
+             fmt::format("operation {} is taken down for proof {}, for which no rung was climbed", id,
+                         journal_id(r.other)));
+      return;
     case kind::access_disputed:
     case kind::access_ended: {
       const bool ends = r.kind == kind::access_ended;

@@ -139,8 +139,7 @@ std::shared_ptr<attempt> ledger::attempt_of(operation_id op) const {
   return it == operations_.end() ? nullptr : it->second.handle;
 }
 
-std::vector<operation_id> ledger::operations_of(
-    const std::vector<std::shared_ptr<attempt>>& attempts) const {
+std::vector<operation_id> ledger::operations_of(const std::vector<std::shared_ptr<attempt>>& attempts) const {
   std::vector<operation_id> found;
   const std::lock_guard lock{mutex_};
   for (const auto& [op, entry] : operations_)

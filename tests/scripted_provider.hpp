@@ -44,11 +44,16 @@ class scripted_attempt final : public attempt, public cancellable_attempt {
   }
   void fail(std::string why) { value = failed{std::move(why)}; }
   void end_access() { access = access_state::ended; }
+  void end_access_by(proof_source how) {
+    end_access();
+    source = how;
+  }
 
   cache_extent extent;
   direction way;
   std::optional<outcome> value;
   access_state access = access_state::running;
+  proof_source source = proof_source::terminal_status;
   bool poll_throws = false, cancel_throws = false, proof_throws = false;
   std::optional<cancel_disposition> cancel_answer;
   std::function<void()> on_cancel;
@@ -61,13 +66,15 @@ struct scripted_options {
   bool registers_pools = true;
   bool can_fetch = true;
   bool can_publish = true;
+  std::vector<proof_source> rungs = {};
 };
 
 class scripted_provider final : public provider,
                                 public fetches,
                                 public publishes,
                                 public registers_pools,
-                                public pollable {
+                                public pollable,
+                                public proof_rungs {
  public:
   explicit scripted_provider(scripted_options o = {}) : options{o} {}
 
@@ -77,6 +84,17 @@ class scripted_provider final : public provider,
   publishes* as_publishes() override { return options.can_publish ? this : nullptr; }
   kvlease::registers_pools* as_registers_pools() override { return options.registers_pools ? this : nullptr; }
   kvlease::pollable* as_pollable() override { return options.pollable ? this : nullptr; }
+  proof_rungs* as_proof_rungs() override { return options.rungs.empty() ? nullptr : this; }
+
+  std::vector<proof_source> rungs() const override { return options.rungs; }
+  std::vector<std::shared_ptr<attempt>> climb(attempt&, proof_source rung) override {
+    ++climbs;
+    climbed.push_back(rung);
+    return takes_down ? takes_down() : std::vector<std::shared_ptr<attempt>>{};
+  }
+  std::vector<proof_source> climbed;
+  std::function<std::vector<std::shared_ptr<attempt>>()> takes_down;  ///< may throw
+  int climbs = 0;
 
   std::shared_ptr<attempt> fetch(const cache_extent& e, route* along) override {
     last_route = along;
@@ -155,7 +173,7 @@ class scripted_provider final : public provider,
     auto& mine = dynamic_cast<scripted_attempt&>(a);
     ++mine.proofs;
     if (mine.proof_throws) throw std::runtime_error{"proof broke"};
-    return {mine.access, proof_source::terminal_status};
+    return {mine.access, mine.source};
   }
 };
 

@@ -60,19 +60,23 @@ class work_directory {
 /// Slots of aligned memory in huge pages, as a pool of pinned memory is; some extents of which are under way
 /// at a time.
 constexpr std::size_t units_an_extent = 8;
-constexpr std::size_t extents_at_once = 6;
 constexpr std::size_t huge = std::size_t{2} << 20;
+/// What is submitted; the kernel never has more than the depth of it.
+constexpr std::size_t extents_at_once(std::size_t slot_bytes) {
+  return std::clamp<std::size_t>((std::size_t{128} << 20) / slot_bytes, 48, 512) / units_an_extent;
+}
 
 struct pool {
   explicit pool(std::size_t slot_bytes)
-      : bytes{slot_bytes * units_an_extent * extents_at_once},
+      : bytes{slot_bytes * units_an_extent * extents_at_once(slot_bytes)},
         memory{static_cast<std::byte*>(std::aligned_alloc(huge, (bytes + huge - 1) / huge * huge))},
         resolver{std::make_shared<local_resolver>(
-            std::vector<part>{{.name = "bench",
-                               .address = reinterpret_cast<std::uintptr_t>(memory.get()),
-                               .nbytes = static_cast<std::int64_t>(bytes),
-                               .slot_bytes = static_cast<std::int64_t>(slot_bytes),
-                               .slots = static_cast<std::int64_t>(units_an_extent * extents_at_once)}},
+            std::vector<part>{
+                {.name = "bench",
+                 .address = reinterpret_cast<std::uintptr_t>(memory.get()),
+                 .nbytes = static_cast<std::int64_t>(bytes),
+                 .slot_bytes = static_cast<std::int64_t>(slot_bytes),
+                 .slots = static_cast<std::int64_t>(units_an_extent * extents_at_once(slot_bytes))}},
             std::vector<std::size_t>{0})} {
     ::madvise(memory.get(), bytes, MADV_HUGEPAGE);
     std::mt19937_64 random{1};
@@ -115,13 +119,13 @@ double pass(segment_provider& p, bool writes, const std::vector<std::string>& na
   const auto start = clock::now();
   std::size_t place = 0;
   for (std::size_t from = 0; from < names.size(); from += units_an_extent) {
-    if (under_way.size() == extents_at_once) finish_first();
+    if (under_way.size() == extents_at_once(unit_bytes)) finish_first();
     std::vector<unit> units;
     for (std::size_t i = from; i < std::min(names.size(), from + units_an_extent); ++i)
       units.push_back(*unit::make({.name = names[i],
                                    .local_group = 0,
                                    .local = static_cast<std::int64_t>(place * units_an_extent + i - from)}));
-    place = (place + 1) % extents_at_once;
+    place = (place + 1) % extents_at_once(unit_bytes);
     const auto count = units.size();
     const auto extent = *cache_extent::make("bench", std::move(units), end_of_sequence::no);
     under_way.emplace_back(writes ? p.publish(extent) : p.fetch(extent), count);

@@ -54,10 +54,11 @@ struct runtime_options {
   std::size_t provider_workers = 1;  ///< for the provider's own background work
   bool manager_blocks = false;       ///< give the manager port a thread of its own
   // ---- the proof ladder (docs/providers.md): for an access that does not end by itself
-  /// Rungs that may be climbed, of those that the provider offers; none: off. One may end other operations too:
-  /// those fail first, and are proven one by one.
+  /// Rungs that may be climbed, of those that the provider offers; none: off. One may end other operations
+  /// too: those fail first, and are proven one by one.
   std::vector<proof_source> proof_rungs;
-  double climb_after = 0.5;  ///< of the grace; above 0, below 1. The rungs behind the first share what is left
+  double climb_after =
+      0.5;  ///< of the grace; above 0, below 1. The rungs behind the first share what is left
   // ---- watching copies on a GPU
   std::chrono::nanoseconds spin = std::chrono::milliseconds{2};  ///< asks without a pause after progress
   /// One scheduler thread stays awake meanwhile: a copy's end is heard some 20 us earlier, for a processor.
