@@ -6,10 +6,10 @@
 
 #include "src/providers/memory_provider.hpp"
 #include "src/providers/redis/redis_provider.hpp"
-#include "src/providers/segment_provider.hpp"
-#include "src/providers/tier_provider.hpp"
-#include "src/providers/ucx_options.hpp"
-#include "src/providers/ucx_provider.hpp"
+#include "src/providers/segment/segment_provider.hpp"
+#include "src/providers/tier/tier_provider.hpp"
+#include "src/providers/ucx/options.hpp"
+#include "src/providers/ucx/ucx_provider.hpp"
 #include "src/providers/uri_options.hpp"
 
 namespace kvlease {
@@ -32,7 +32,7 @@ result<provider_factory> open_memory(std::string_view rest) {
   }};
 }
 
-/// Units on a local disk (src/providers/segment_options.hpp). The directory is held from here on.
+/// Units on a local disk (src/providers/segment/options.hpp). The directory is held from here on.
 result<provider_factory> open_segment(std::string_view rest) {
   const auto o = parse_segment_options(rest);
   if (!o) return tl::unexpected{o.error()};

@@ -21,8 +21,7 @@ world_options climbing(std::vector<proof_source> rungs) {
 }
 
 std::size_t count(const world& w, journal_kind kind) {
-  std::uint64_t lost = 0;
-  const auto all = w.records(lost);
+  const auto all = w.records();
   return static_cast<std::size_t>(
       std::ranges::count_if(all, [kind](const journal_record& r) { return r.kind == kind; }));
 }

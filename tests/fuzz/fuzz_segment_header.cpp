@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "src/providers/segment_layout.hpp"
+#include "src/providers/segment/layout.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kvlease;

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "src/providers/segment_index.hpp"
-#include "src/providers/segment_journal.hpp"
+#include "src/providers/segment/index.hpp"
+#include "src/providers/segment/journal.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kvlease;

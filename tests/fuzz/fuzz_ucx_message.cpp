@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "src/providers/ucx_message.hpp"
+#include "src/providers/ucx/message.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kvlease;

@@ -20,8 +20,8 @@
 
 #include "src/include/kvlease/provider_uri.hpp"
 #include "src/providers/fault_provider.hpp"
-#include "src/providers/segment_engine.hpp"
-#include "src/providers/ucx_provider.hpp"
+#include "src/providers/segment/engine.hpp"
+#include "src/providers/ucx/ucx_provider.hpp"
 #include "tests/providers/provider_fixture.hpp"
 #include "tests/providers/redis_servers.hpp"
 #include "tests/temporary_directory.hpp"

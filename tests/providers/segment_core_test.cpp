@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "src/providers/segment_index.hpp"
-#include "src/providers/segment_journal.hpp"
-#include "src/providers/segment_options.hpp"
+#include "src/providers/segment/index.hpp"
+#include "src/providers/segment/journal.hpp"
+#include "src/providers/segment/options.hpp"
 #include "tools/replay/trace.hpp"
 
 #define LLVMFuzzerTestOneInput fuzz_segment_header

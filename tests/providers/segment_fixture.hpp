@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "src/mix.hpp"
-#include "src/providers/segment_journal.hpp"
-#include "src/providers/segment_provider.hpp"
+#include "src/providers/segment/journal.hpp"
+#include "src/providers/segment/segment_provider.hpp"
 #include "tests/providers/provider_fixture.hpp"
 #include "tests/temporary_directory.hpp"
 

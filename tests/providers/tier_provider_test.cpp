@@ -1,5 +1,5 @@
 // Tiers over scripted providers: which tier is asked for what, when, and what proves the end.
-#include "src/providers/tier_provider.hpp"
+#include "src/providers/tier/tier_provider.hpp"
 
 #include <doctest/doctest.h>
 

@@ -17,7 +17,7 @@
 #include "src/exposure.hpp"
 #include "src/include/kvlease/provider_uri.hpp"
 #include "src/mix.hpp"
-#include "src/providers/ucx_provider.hpp"
+#include "src/providers/ucx/ucx_provider.hpp"
 #include "tests/child_process.hpp"
 #include "tests/manual_executor.hpp"
 

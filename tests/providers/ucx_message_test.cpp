@@ -1,10 +1,10 @@
 // F13: what peers send is checked before anything is allocated from it, and comes back byte for byte.
-#include "src/providers/ucx_message.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cstring>
 #include <random>
+
+#include "src/providers/ucx/message.hpp"
 
 namespace fuzz {
 #define LLVMFuzzerTestOneInput fuzz_ucx_message

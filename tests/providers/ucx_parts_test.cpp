@@ -4,9 +4,9 @@
 #include <fstream>
 #include <thread>
 
-#include "src/providers/export_pool.hpp"
-#include "src/providers/source_walk.hpp"
-#include "src/providers/ucx_options.hpp"
+#include "src/providers/ucx/export_pool.hpp"
+#include "src/providers/ucx/options.hpp"
+#include "src/providers/ucx/source_walk.hpp"
 #include "src/providers/unit_frame.hpp"
 #include "tests/temporary_directory.hpp"
 

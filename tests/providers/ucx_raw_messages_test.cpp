@@ -4,7 +4,7 @@
 #include <list>
 #include <tuple>
 
-#include "src/providers/ucx_message.hpp"
+#include "src/providers/ucx/message.hpp"
 #include "tests/providers/ucx_fixture.hpp"
 #include "tests/providers/ucx_raw.hpp"
 

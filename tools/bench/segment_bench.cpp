@@ -16,7 +16,7 @@
 #include <random>
 #include <utility>
 
-#include "src/providers/segment_provider.hpp"
+#include "src/providers/segment/segment_provider.hpp"
 #include "tools/bench/options.hpp"
 
 namespace kvlease::bench {
