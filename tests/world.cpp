@@ -173,7 +173,7 @@ world::world(world_options o) : inside_{std::make_unique<inside>()} {
                       .registration_timeout = must(transfer_timeout::make(o.timeout)),
                       .contain = [raw = inside_.get()](const fatal_record&) { ++raw->containments; }};
   setup.polling = {1ms, 100ms};
-  setup.ladder.rungs = options.proof_rungs;
+  setup.ladder.rungs = o.proof_rungs;
   setup.max_operations = o.max_operations;
   setup.max_waiting_leases = o.max_waiting_leases;
   setup.max_queued_submissions = o.max_queued_submissions;
