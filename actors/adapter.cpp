@@ -51,7 +51,8 @@ struct effect_sender {
     note(self, journal_kind::proof_started, {.operation = op, .other = proof.value});
     if (is_down(actor_kind::proof_collector) && !mutated(actor_mutation::prove_at_dead_collector))
       return apply(self, op, op_event::collector_down{});
-    tell(self, s().peers->proof_collector, collect_proof{op, proof, entry.grace});
+    tell(self, s().peers->proof_collector, collect_proof{op, proof});
+    tell_grace();  // a retry, within it
   }
   void operator()(const op_effect::request_cancel&) const {
     note(self, journal_kind::cancel_asked, {.operation = op});
@@ -67,6 +68,12 @@ struct effect_sender {
   }
   void operator()(const op_effect::awaiting_proof&) const {
     tell(self, s().peers->lender, await_proof{entry.lease});
+    tell_grace();
+  }
+  void tell_grace() const {
+    const auto& value = entry.core.decided();
+    if (!value || std::holds_alternative<delivered>(*value) || !entry.core.proof_in_flight()) return;
+    tell(self, s().peers->proof_collector, grace_runs{op, *entry.proof, entry.grace});
   }
   void operator()(const op_effect::retain& e) const {
     tell(self, s().peers->deadline_arbiter, retain_claim{op, e.reason});

@@ -137,7 +137,7 @@ void start_round(self_pointer self) {
 }
 
 /// Whose end does not come by itself is helped along, before the grace ends.
-void plan_climb(self_pointer self, const collect_proof& c) {
+void plan_climb(self_pointer self, const grace_runs& c) {
   auto& s = self->state;
   if (s.rungs.empty() || c.grace.count() == 0) return;
   const auto first =
@@ -176,7 +176,6 @@ void collect(self_pointer self, const collect_proof& c) {
   ++s.proofs;
   s.in_flight[c.operation] = c.proof;
   s.since[c.operation] = now_of(self);
-  plan_climb(self, c);
   if (s.config.service->as_pollable() != nullptr) {
     if (s.schedule.wake()) start_round(self);
     return;
@@ -287,6 +286,7 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
       [self](const ask_slice& q) -> caf::result<facts_answer> { return slice(self->state, q); },
       [self](const ask_about& q) -> caf::result<facts_answer> { return about(self->state, *q.what); },
       [self](const collect_proof& c) { collect(self, c); },
+      [self](const grace_runs& g) { plan_climb(self, g); },
       [self](const access_polled& p) { on_answers(self, p); },
       [self](const poll_access& p) { on_poll(self, p.generation); },
       [self](const climb_rung& c) { climb(self, c); },

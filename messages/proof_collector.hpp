@@ -17,8 +17,12 @@ namespace kvlease {
 struct collect_proof {
   operation_id operation;
   proof_id proof;
-  /// The operation's T: about what is left until its grace runs out. The rungs of the proof ladder, where
-  /// some are configured, are climbed within it.
+};
+/// The operation has failed or was cancelled, and its grace runs from now on. The rungs of the proof ladder,
+/// where some are configured, are climbed within it.
+struct grace_runs {
+  operation_id operation;
+  proof_id proof;
   std::chrono::nanoseconds grace{0};
 };
 
@@ -71,11 +75,12 @@ struct access_unproven {
 using proof_collector_actor =
     iface<void(wired), void(peer_down), void(quit_now), caf::result<actor_report>(report_request),
           caf::result<facts_answer>(ask_slice), caf::result<facts_answer>(ask_about), void(collect_proof),
-          void(access_polled), void(poll_access), void(climb_rung), void(rung_climbed)>;
+          void(grace_runs), void(access_polled), void(poll_access), void(climb_rung), void(rung_climbed)>;
 
 }  // namespace kvlease
 
 KVLEASE_LOCAL_MESSAGE(kvlease::collect_proof);
+KVLEASE_LOCAL_MESSAGE(kvlease::grace_runs);
 KVLEASE_LOCAL_MESSAGE(kvlease::access_polled);
 KVLEASE_LOCAL_MESSAGE(kvlease::poll_access);
 KVLEASE_LOCAL_MESSAGE(kvlease::climb_rung);

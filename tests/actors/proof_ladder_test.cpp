@@ -32,7 +32,7 @@ std::size_t count(const world& w, journal_kind kind) {
 static const broken_by unasked{actor_mutation::ladder_climbed_unasked, "2.4 ladder: off*"};
 TEST_CASE("2.4 ladder: off unless it is configured, whatever the provider offers") {
   world w{climbing({})};
-  const auto op = w.fetch(w.admit(8));
+  const auto op = w.fetch(w.admit(9));
   w.advance(7s);  // the timeout, and almost all of the grace
   CHECK(w.provider->climbed.empty());
   CHECK(w.of(op).events.front().find("outcome failed") == 0);
@@ -43,7 +43,7 @@ TEST_CASE("2.4 ladder: off unless it is configured, whatever the provider offers
 
 TEST_CASE("2.4 ladder: a rung is climbed in the middle of the grace, and its proof releases the memory") {
   world w{climbing({proof_source::endpoint_closed})};
-  const auto op = w.fetch(w.admit(8));
+  const auto op = w.fetch(w.admit(9));
   w.advance(5500ms);
   CHECK(w.provider->climbed.empty());
   w.advance(1s);  // T of 4 s, then half of the grace
@@ -59,23 +59,29 @@ TEST_CASE("2.4 ladder: a rung is climbed in the middle of the grace, and its pro
 
 static const broken_by climbs_on{actor_mutation::climbs_for_proven, "2.4 ladder: what is proven*"};
 TEST_CASE("2.4 ladder: what is proven in time is not helped, however long the memory is held after that") {
-  auto o = climbing({proof_source::endpoint_closed});
-  o.hold_stream = true;
-  world w{o};
-  const auto op = w.fetch(w.admit(8));
-  w.provider->last().deliver_all();
-  w.provider->last().end_access();
-  w.advance(20s);  // its copy waits behind the held stream
-  CHECK(w.of(op).releases == 0);
-  CHECK(w.provider->climbs == 0);
-  w.device->open();
+  world w{climbing({proof_source::endpoint_closed})};
+  const auto request = w.admit(9);
+  const auto lease = w.lend(direction::fetch, request, {0, 8});
+  REQUIRE(lease);
+  const auto op = w.submit(direction::fetch, *lease, request);
+  REQUIRE(op);
+  {
+    const auto reader = w.roots->guard(*lease);
+    REQUIRE(reader);
+    w.provider->last().fail("a torn unit");
+    w.advance(500ms);
+    w.provider->last().end_access();
+    w.advance(3s);
+    CHECK(w.of(*op).releases == 0);  // its reader keeps it
+    CHECK(w.provider->climbs == 0);
+  }
   w.advance(300ms);
-  CHECK(w.of(op).releases == 1);
+  CHECK(w.of(*op).releases == 1);
 }
 
 TEST_CASE("2.4 ladder: rungs in the provider's order, each before the fatal end of the grace") {
   world w{climbing({proof_source::endpoint_closed, proof_source::flush})};
-  w.fetch(w.admit(8));
+  w.fetch(w.admit(9));
   w.advance(7999ms);
   CHECK(w.provider->climbed == std::vector<proof_source>{proof_source::flush, proof_source::endpoint_closed});
   CHECK(w.containments() == 0);
@@ -85,11 +91,10 @@ TEST_CASE("2.4 ladder: rungs in the provider's order, each before the fatal end 
 
 TEST_CASE("2.4 ladder: others that a rung takes down are named, fail first and are proven one by one") {
   world w{climbing({proof_source::endpoint_closed})};
-  const auto request = w.admit(16);
-  const auto first = w.fetch(request);
+  const auto first = w.fetch(w.admit(9));
   auto& one = w.provider->last();
   w.advance(3s);
-  const auto second = w.fetch(request);
+  const auto second = w.fetch(w.admit(9, 1000));
   auto& other = w.provider->last();
   w.provider->takes_down = [&] {
     other.fail("its endpoint was closed");
@@ -112,7 +117,7 @@ TEST_CASE("2.4 ladder: others that a rung takes down are named, fail first and a
 TEST_CASE("2.4 ladder: a climb that throws, or a provider without rungs, changes nothing") {
   SUBCASE("throws") {
     world w{climbing({proof_source::endpoint_closed})};
-    const auto op = w.fetch(w.admit(8));
+    const auto op = w.fetch(w.admit(9));
     w.provider->takes_down = []() -> std::vector<std::shared_ptr<attempt>> {
       throw std::runtime_error{"no"};
     };
@@ -125,7 +130,7 @@ TEST_CASE("2.4 ladder: a climb that throws, or a provider without rungs, changes
     auto o = climbing({proof_source::endpoint_closed});
     o.provider.rungs = {};
     world w{o};
-    const auto op = w.fetch(w.admit(8));
+    const auto op = w.fetch(w.admit(9));
     w.advance(7s);
     CHECK(w.provider->climbs == 0);
     w.provider->last().end_access();

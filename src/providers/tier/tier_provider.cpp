@@ -188,8 +188,8 @@ access_answer tier_provider::poll_access(attempt& a) {
   auto answer = transfer_provider::poll_access(a);
   const auto t = std::dynamic_pointer_cast<tier_transfer>(mine(a));
   if (t == nullptr || answer.state == access_state::ended) return answer;
-  if (t->unproven()) return {access_state::unproven, proof_source::terminal_status};
   live_->look();  // a tier that notifies nobody is looked at when we are
+  if (t->unproven()) return {access_state::unproven, proof_source::terminal_status};
   return answer;
 }
 

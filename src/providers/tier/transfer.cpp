@@ -22,13 +22,13 @@ void tier_transfer::begin(std::size_t tier, std::vector<unit> units, route* alon
   try {
     p.given = way() == direction::fetch ? store.as_fetches()->fetch(*asked, along)
                                         : store.as_publishes()->publish(*asked);
-    if (p.given == nullptr) p.value = failed{fmt::format("tier {} gave no attempt", tier)};
+    if (p.given == nullptr) p.value = failed{"it gave no attempt"};
   } catch (const submission_rejected&) {
     throw;
   } catch (const std::exception& e) {
-    p.value = failed{fmt::format("tier {}: {}", tier, e.what())};
+    p.value = failed{e.what()};
   } catch (...) {
-    p.value = failed{fmt::format("tier {}: an exception of an unknown type", tier)};
+    p.value = failed{"an exception of an unknown type"};
   }
   p.unproven = p.given == nullptr;  // it may have escaped
   parts_.push_back(std::move(p));
@@ -95,7 +95,7 @@ void tier_transfer::look_at(part& p) {
           });
     }
   } catch (const std::exception& e) {
-    if (!p.value) p.value = failed{fmt::format("tier {}: {}", p.tier, e.what())};
+    if (!p.value) p.value = failed{e.what()};
     p.unproven = true;
   }
 }
