@@ -11,10 +11,10 @@ namespace {
 constexpr std::size_t mib = std::size_t{1} << 20;
 /// The first chunks of a copy to the host: while one is on the bus, the next must be cut and gathered.
 constexpr std::size_t ramp[] = {1 * mib, 8 * mib, 24 * mib};
-constexpr std::size_t ramp_of_small_rows[] = {1 * mib, 3 * mib, 12 * mib};
+constexpr std::size_t ramp_of_small_rows[] = {1 * mib, 3 * mib, 8 * mib, 24 * mib};
 constexpr std::size_t small_row = 12 * 1024;
 constexpr std::size_t first_rows = 1024;     ///< looked at before the first byte of a copy to the device goes
-constexpr std::size_t last_chunk = 4 * mib;  ///< at most, of a copy to the device
+constexpr std::size_t last_chunk = 3 * mib;  ///< at most, of a copy to the device
 constexpr std::size_t rows_ahead = 128;      ///< that are fetched into the processor's cache
 constexpr std::size_t run_alignment = 256;   ///< of a run in the bounce buffer, before its page's own offset
 
@@ -96,7 +96,7 @@ bulk_plan::bulk_plan(copy_kind kind, std::span<const copy_row> rows, std::size_t
   else if (kind == copy_kind::host_to_device)
     first_ = std::max(mib, first_rows * row_bytes);
   else
-    ramp_ = row_bytes < small_row ? ramp_of_small_rows : ramp;
+    ramp_ = row_bytes < small_row ? std::span<const std::size_t>{ramp_of_small_rows} : ramp;
 }
 
 std::size_t bulk_plan::target() const noexcept {

@@ -22,6 +22,7 @@
 #include "src/providers/fault_provider.hpp"
 #include "src/providers/segment/engine.hpp"
 #include "src/providers/ucx/ucx_provider.hpp"
+#include "src/thread_pool.hpp"
 #include "tests/providers/provider_fixture.hpp"
 #include "tests/providers/redis_servers.hpp"
 #include "tests/temporary_directory.hpp"
@@ -154,7 +155,17 @@ inline const std::map<std::string_view, std::vector<std::string>>& contract_uris
   return uris;
 }
 
-inline std::shared_ptr<provider> open_for_suite(const std::string& uri, const provider_context& c) {
+/// Whether it has threads of its own.
+inline bool works_by_itself(const std::string& uri) {
+  for (const auto* scheme : {"segment:", "ucx:", "redis"})
+    if (uri.find(scheme) != std::string::npos) return true;
+  return false;
+}
+
+inline std::shared_ptr<provider> open_for_suite(const std::string& uri, provider_context c) {
+  // Tiers on threads of their own make the tier's jobs on any thread: the fixture's executor has but one.
+  if (uri.starts_with("tier:") && works_by_itself(uri))
+    c.exec = std::make_shared<thread_pool>("kvl-tier", 1, std::chrono::seconds{10});
   static const std::string hole = "{directory}";
   const auto whole = with_servers(uri);
   const auto at = whole.find(hole);
@@ -162,13 +173,6 @@ inline std::shared_ptr<provider> open_for_suite(const std::string& uri, const pr
   return in_a_directory([&](const std::string& directory) {
     return provider_from_uri(std::string{whole}.replace(at, hole.size(), directory)).value()(c);
   });
-}
-
-/// Whether it has threads of its own.
-inline bool works_by_itself(const std::string& uri) {
-  for (const auto* scheme : {"segment:", "ucx:", "redis"})
-    if (uri.find(scheme) != std::string::npos) return true;
-  return false;
 }
 
 /// Instead of all of them, when it is set: for the test that the suite finds a provider that lies.
