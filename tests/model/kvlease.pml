@@ -224,7 +224,7 @@ inline advance_clocks() {
        request_due[i] = 0;
        expired[i] = 1;
        if :: !off_timeout_without_outcome -> decide(i, outcome_bad) :: else fi;
-       assert(value[i] != outcome_none);  /* 4.3 */
+       assert(value[i] != outcome_none);  /* 4.3: the timeout answers */
        start_drain(i);
        if :: off_drain_from_notice && grace_due[i] -> assert(!claimed[i]) :: else fi  /* 4.3: at the deadline */
     :: else
@@ -465,7 +465,7 @@ inline lender_handles(kept) {
      :: else -> phase[w] = l_copying_out; local_touch[w] = 1
      fi
   :: m == m_return ->
-     assert(phase[w] == l_finished || off_release_at_outcome || off_settle_before_copies);
+     assert(phase[w] == l_finished || off_release_at_outcome || off_settle_before_copies);  /* 6.5: after copies */
      free_slot(w)
   :: else
   fi;
@@ -500,7 +500,7 @@ bool cancel_asked[OPS], lender_is_down[OPS];
 bool cancelled[OPS], retried[OPS];  /* by the host */
 bool collected[OPS];
 bool fatal_known;
-#define knows_down(x) (ad_told && dead == (x))
+#define knows_down(x) (ad_told && dead == (x))  /* the adapter has been told */
 
 inline do_reject(o) { skip }
 inline do_start_backend(o) {
@@ -529,7 +529,7 @@ inline do_request_cancel(o) {
   cancel_asked[o] = 1
 }
 inline do_finish(o, kind) {
-  assert(!fatal_known);
+  assert(!fatal_known);  /* 4.5: after fatal nothing moves */
   if
   :: knows_down(LE) -> lender_is_down[o] = 1  /* applied as the adapter's next step */
   :: else -> to_lender(kind, o)
@@ -610,9 +610,10 @@ inline registrar_handles() {
   :: m == m_granted ->
      if
      :: r_phase != r_idle -> to_arbiter(m_retired, REG); start_answered = 1
-     :: else -> r_phase = r_holding; r_hold_asked = 1; to_lender(m_hold, REG)
+     :: else -> r_phase = r_holding;
+        if :: knows_down(LE) -> fail_start() :: else -> r_hold_asked = 1; to_lender(m_hold, REG) fi
      fi
-  :: m == m_refused && r_phase == r_idle -> r_phase = r_closed; start_answered = 1
+  :: m == m_refused -> start_answered = 1; if :: r_phase == r_idle -> r_phase = r_closed :: else fi
   :: m == m_held ->
      r_hold_asked = 0;
      r_hold = 1;
@@ -809,7 +810,7 @@ proctype world(byte o) {
           job[o] = job_in_call;
           touch[o] = 1;
           assert(claimed[o] && (phase[o] == l_ready || !up(LE)));  /* 4.1: retained before anything can escape */
-          assert(live && !local_touch[o] && !freed)                    /* 2.10, 5.7 */
+          assert(live && !local_touch[o] && !freed)                    /* 5.2, 5.7: registered, copied, mapped */
        :: else -> job[o] = job_none
        fi
      }
@@ -846,7 +847,7 @@ proctype world(byte o) {
        fi;
        conserve()
      }
-  :: d_step { at_rest && submitted[o] -> assert(resolved(o)) }
+  :: d_step { at_rest && submitted[o] -> assert(resolved(o)) }  /* 1.2, 4.5: every operation ends */
   od
 }
 
@@ -855,7 +856,7 @@ inline drop(messages) { do :: len(messages) > 0 -> messages?_,_ :: len(messages)
 
 proctype supervisor() {
   do
-  :: d_step { at_rest && r_job == 0 && up(AD) -> assert(start_answered || contained) }  /* the host's start */
+  :: d_step { at_rest && r_job == 0 && up(AD) -> assert(start_answered || contained) }  /* 5.1: start is answered */
 #if DEATHS
   :: atomic {
        dead == NOBODY ->

@@ -198,7 +198,7 @@ TEST_CASE("operation: every transition of the model's listing is the core's") {
     const auto all = walk(table(), way, "");
     INFO(to_string(way));
     CHECK(all.differs == "");
-    CHECK(all.states > 300);
+    CHECK(all.states > 150);
   }
 }
 
