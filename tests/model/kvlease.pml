@@ -1,33 +1,38 @@
-/* The protocol of operation, arbiter, collector, lender and shutdown (docs/assurance.md, "Model"). tools/check-model
- * checks it: with every guard the assertions hold in every state; with any one guard removed one of them fails.
+/* The protocol of operation, arbiter, collector, lender and shutdown (docs/assurance.md). tools/check-model checks it:
+ * with every guard in place the assertions hold in every state; what happens without each is listed in runs.txt.
  *
  * What runs: one process an actor (adapter, arbiter, lender, supervisor), and one an operation for all that is not in
  * our hands about it (`world`): its host, the provider on its worker, the collector's look at it, the device. A message
- * is handled in one step, as CAF does; messages wait in one bounded FIFO a sender and receiver, and between two of those
- * there is no order. The operation's own transitions are generated from transitions.txt, which a test walks beside the
- * production core; the rest is written from the sources named at each part.
+ * is handled in one step, as CAF does; messages between those actors wait in one bounded FIFO a sender and receiver, and
+ * between two of those there is no order (in one process CAF keeps more; the code may not rely on it). The
+ * operation's own transitions are generated from transitions.txt, which a test walks beside the production core; the
+ * rest is written from the sources named at each part. A switch REMOVE_GUARD, seen here as off_GUARD, removes a guard;
+ * its name is that of the mutation of the code (src/guard.hpp, actors/guard.hpp).
  *
  * Ghosts say what is true and no actor can see: `touch` (the backend may touch the operation's slot), `local_touch` (our
- * copy may), `guarded` (the host reads). The assertions are about those, not about what the actors believe.
+ * copy may), `guard` (the host reads it). The assertions about memory look at those, not at what the actors believe.
  *
- * What is abstracted:
- * - Time has no length. A request's deadline may have passed at any moment after its exposure, its grace at any
- *   moment after its drain, or its deadline, began; that includes every real timing. Sound for safety. That grace is T long, that
- *   boundaries are inclusive, and the 250 ms hops of the timer are the business of tests (rules 4).
- * - A time passes only right before the arbiter acts. Nobody else reads clocks, so every other step commutes with it.
- * - The world is as bad as the contract lets it be: it touches memory until the very moment at which it says truthfully
+ * What is abstracted, and why that is sound (S) or a bound (B: more is not shown):
+ * S Time has no length. A request's deadline may have passed at any moment after its exposure, its grace at any moment
+ *   after its drain, or its deadline, began; that includes every real timing. How long T is, that boundaries are
+ *   inclusive, and the timer's hops are the business of tests (rules 4).
+ * S Time passes only right before the arbiter acts. Nobody else reads clocks, so every other step commutes with it. And
+ *   since each of its handlers commits first what has elapsed, time that passes right before a message is handled is the
+ *   timer's step and then the message; LATE=1 has it both ways, and finds as many states (runs `late` against `one`
+ *   without deaths).
+ * S The world is as bad as the contract lets it be: it touches memory until the very moment at which it says truthfully
  *   that it does not (a rejection, an access end, a copy's event), says anything else at any time, or falls silent for
- *   good. A provider or device that lies in those statements is outside the model, as it is outside the contract (2.2,
- *   2.4); the detectors of exposure (rules 8) are for that.
- * - A question and its answer (the supervisor's steps, a host's calls) are one step at the time of the answer; `started`
- *   covers any delay. The backend actor only passes on, so a message in its mailbox is one that its worker has not sent yet,
- *   and its death loses both. The collector's message is its look that has not begun. The manager's pin and the CUDA
- *   actor's copy are one step of the device, and their deaths are one.
- * - A lease has one slot, a row that is pinned or not; each operation has its own; each lives once. Each host cancels,
- *   retries a proof and takes a read guard at most once. One actor dies, at most, and not the supervisor. At most
- *   one piece of foreign evidence comes. These are bounds, not abstractions: more is not shown.
- * - Two bad outcomes (failed, cancelled) are not told apart.
- * - awaiting_proof and the cancel's answer change only what is shown, and are left out.
+ *   good. What it says is heard when it is said: how long it is under way is how late it is said. What a dead backend
+ *   or collector had sent may so be heard after the news of its death. One that lies in those statements is outside the
+ *   model, as it is outside the contract (2.2, 2.4); the detectors of exposure (rules 8) are for that.
+ * S A question and its answer (the supervisor's steps, a host's calls) are one step, at the time at which it is handled.
+ * S The backend actor only passes on, so it is its worker. The manager's pin and the CUDA actor's copy are one step of
+ *   the device, and their deaths are one. A page is pinned or not, as the manager likes.
+ * S awaiting_proof and the cancel's answer change only what is shown, and are left out.
+ * B Two operations at most, of one slot each, that live once; one part; one host's cancel, retried proof and read guard an
+ *   operation; one death, not the supervisor's. Foreign evidence may come any number of times.
+ * B Two bad outcomes (failed, cancelled) are not told apart. Routes and the proof ladder's choice of rungs are left out;
+ *   a rung's new proof is a retried one.
  */
 
 #ifndef OPS
@@ -240,19 +245,16 @@ inline advance_clocks() {
   i = 0  /* a d_step may not end in a loop */
 }
 
-/* What has elapsed before the arbiter acts. */
-inline time_passes() {
-  do
-  :: !fatal && request_runs(0) && !request_due[0] -> request_due[0] = 1
-  :: !fatal && (grace_runs(0) || (request_due[0] && claimed[0])) && !grace_due[0] -> grace_due[0] = 1
+/* What has elapsed before the arbiter acts; `due`: each boundary that may be the next. */
+#define request_of(x) !fatal && request_runs(x) && !request_due[x] -> request_due[x] = 1
+#define grace_of(x) !fatal && (grace_runs(x) || (request_due[x] && claimed[x])) && !grace_due[x] -> grace_due[x] = 1
 #if OPS > 1
-  :: !fatal && request_runs(1) && !request_due[1] -> request_due[1] = 1
-  :: !fatal && (grace_runs(1) || (request_due[1] && claimed[1])) && !grace_due[1] -> grace_due[1] = 1
+#define due :: request_of(0) :: grace_of(0) :: request_of(1) :: grace_of(1) :: grace_of(REG)
+#else
+#define due :: request_of(0) :: grace_of(0) :: grace_of(REG)
 #endif
-  :: !fatal && grace_runs(REG) && !grace_due[REG] -> grace_due[REG] = 1
-  :: break
-  od
-}
+inline time_passes() { do due :: break od }
+inline some_time_passes() { if due fi; time_passes() }
 #if OPS > 1
 #define clock_runs (!fatal && (request_runs(0) || grace_runs(0) || request_runs(1) || grace_runs(1) || grace_runs(REG)))
 #else
@@ -336,7 +338,7 @@ proctype arbiter() {
 #else
   :: d_step { nempty(ad2ar) -> arbiter_handles() }
 #endif
-  :: atomic { up(AR) && clock_runs -> time_passes(); d_step { advance_clocks() } }
+  :: atomic { up(AR) && clock_runs -> some_time_passes(); d_step { advance_clocks() } }
   :: d_step {
        dead == AD && !ar_told && !off_adapter_death_ignored -> ar_told = 1;
        for (w : 0 .. OPS) {
@@ -847,7 +849,9 @@ proctype world(byte o) {
        fi;
        conserve()
      }
+#ifndef LIVENESS  /* which says the same of every fair run */
   :: d_step { at_rest && submitted[o] -> assert(resolved(o)) }  /* 1.2, 4.5: every operation ends */
+#endif
   od
 }
 
