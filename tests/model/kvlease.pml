@@ -1,38 +1,41 @@
-/* The protocol of operation, arbiter, collector, lender and shutdown (docs/assurance.md). tools/check-model checks it:
- * with every guard in place the assertions hold in every state; what happens without each is listed in runs.txt.
+/* The protocol of operation, arbiter, collector, lender and shutdown (docs/assurance.md). tools/check-model checks
+ * it: with every guard in place the assertions hold in every state; what happens without each is listed in runs.txt.
  *
  * What runs: one process an actor (adapter, arbiter, lender, supervisor), and one an operation for all that is not in
- * our hands about it (`world`): its host, the provider on its worker, the collector's look at it, the device. A message
- * is handled in one step, as CAF does; messages between those actors wait in one bounded FIFO a sender and receiver, and
- * between two of those there is no order (in one process CAF keeps more; the code may not rely on it). The
- * operation's own transitions are generated from transitions.txt, which a test walks beside the production core; the
- * rest is written from the sources named at each part. A switch REMOVE_GUARD, seen here as off_GUARD, removes a guard;
- * its name is that of the mutation of the code (src/guard.hpp, actors/guard.hpp).
+ * our hands about it (`world`): its host, the provider on its worker, the collector's look at it, the device. A
+ * message is handled in one step, as CAF does; messages between those actors wait in one bounded FIFO a sender and
+ * receiver, and between two of those there is no order (in one process CAF keeps more; the code may not rely on it).
+ * The operation's own transitions are generated from transitions.txt, which a test walks beside the production core;
+ * the rest is written from the sources named at each part. A switch REMOVE_GUARD, seen here as off_GUARD, removes a
+ * guard; its name is that of the mutation of the code (src/guard.hpp, actors/guard.hpp).
  *
- * Ghosts say what is true and no actor can see: `touch` (the backend may touch the operation's slot), `local_touch` (our
- * copy may), `guard` (the host reads it). The assertions about memory look at those, not at what the actors believe.
+ * Ghosts say what is true and no actor can see: `touch` (the backend may touch the operation's slot), `local_touch`
+ * (our copy may), `guard` (the host reads it). The assertions about memory look at those, not at what the actors
+ * believe.
  *
  * What is abstracted, and why that is sound (S) or a bound (B: more is not shown):
- * S Time has no length. A request's deadline may have passed at any moment after its exposure, its grace at any moment
- *   after its drain, or its deadline, began; that includes every real timing. How long T is, that boundaries are
- *   inclusive, and the timer's hops are the business of tests (rules 4).
- * S Time passes only right before the arbiter acts. Nobody else reads clocks, so every other step commutes with it. And
- *   since each of its handlers commits first what has elapsed, time that passes right before a message is handled is the
- *   timer's step and then the message; LATE=1 has it both ways, and finds as many states (runs `late` against `one`
- *   without deaths).
- * S The world is as bad as the contract lets it be: it touches memory until the very moment at which it says truthfully
- *   that it does not (a rejection, an access end, a copy's event), says anything else at any time, or falls silent for
- *   good. What it says is heard when it is said: how long it is under way is how late it is said. What a dead backend
- *   or collector had sent may so be heard after the news of its death. One that lies in those statements is outside the
- *   model, as it is outside the contract (2.2, 2.4); the detectors of exposure (rules 8) are for that.
- * S A question and its answer (the supervisor's steps, a host's calls) are one step, at the time at which it is handled.
- * S The backend actor only passes on, so it is its worker. The manager's pin and the CUDA actor's copy are one step of
- *   the device, and their deaths are one. A page is pinned or not, as the manager likes.
+ * S Time has no length. A request's deadline may have passed at any moment after its exposure, its grace at any
+ *   moment after its drain, or its deadline, began; that includes every real timing. How long T is, that boundaries
+ *   are inclusive, and the timer's hops are the business of tests (rules 4).
+ * S Time passes only right before the arbiter acts. Nobody else reads clocks, so every other step commutes with it.
+ *   And since each of its handlers commits first what has elapsed, time that passes right before a message is handled
+ *   is the timer's step and then the message; LATE=1 has it both ways, and finds as many states (runs `late` against
+ *   `one` without deaths).
+ * S The world is as bad as the contract lets it be: it touches memory until the very moment at which it says
+ *   truthfully that it does not (a rejection, an access end, a copy's event), says anything else at any time, or
+ *   falls silent for good. What it says is heard when it is said: how long it is under way is how late it is said.
+ *   What a dead backend or collector had sent may so be heard after the news of its death. One that lies in those
+ *   statements is outside the model, as it is outside the contract (2.2, 2.4); the detectors of exposure (rules 8)
+ *   are for that.
+ * S A question and its answer (the supervisor's steps, a host's calls) are one step, at the time at which it is
+ *   handled.
+ * S The backend actor only passes on, so it is its worker. The manager's pin and the CUDA actor's copy are one step
+ *   of the device, and their deaths are one. A page is pinned or not, as the manager likes.
  * S awaiting_proof and the cancel's answer change only what is shown, and are left out.
- * B Two operations at most, of one slot each, that live once; one part; one host's cancel, retried proof and read guard an
- *   operation; one death, not the supervisor's. Foreign evidence may come any number of times.
- * B Two bad outcomes (failed, cancelled) are not told apart. Routes and the proof ladder's choice of rungs are left out;
- *   a rung's new proof is a retried one.
+ * B Two operations at most, of one slot each, that live once; one part; one host's cancel, retried proof and read
+ *   guard an operation; one death, not the supervisor's. Foreign evidence may come any number of times.
+ * B Two bad outcomes (failed, cancelled) are not told apart. Routes and the proof ladder's choice of rungs are left
+ *   out; a rung's new proof is a retried one.
  */
 
 #ifndef OPS
@@ -519,7 +522,7 @@ inline do_withdraw_submission(o) {
 inline do_commit_good(o) { if :: sent_good[o] :: else -> sent_good[o] = 1; to_arbiter(m_commit_good, o) fi }
 inline do_commit_bad(o) { if :: sent_bad[o] :: else -> sent_bad[o] = 1; to_arbiter(m_commit_bad, o) fi }
 inline do_collect_proof(o) {
-  assert(!asked[o] && (!collected[o] || retried[o]));  /* 5.4: one proof in flight; another one only if asked for */
+  assert(!asked[o] && (!collected[o] || retried[o]));  /* 5.4: one in flight; another one only if asked for */
   collected[o] = 1;
   if
   :: knows_down(CO) -> on_collector_down(o)
@@ -824,7 +827,11 @@ proctype world(byte o) {
      }
   :: d_step { job[o] == job_awaited -> job[o] = job_none; if_open(on_reported_good) }
   :: d_step { job[o] == job_awaited -> job[o] = job_none; if_open(on_reported_bad) }
-  :: d_step { job[o] == job_awaited -> job[o] = job_none; if_open(on_reported_foreign); assert(!sent_good[o]) }  /* 3.5 */
+  :: d_step {
+       job[o] == job_awaited -> job[o] = job_none;
+       if_open(on_reported_foreign);
+       assert(!sent_good[o])  /* 3.5: what was not asked for is no delivery */
+     }
   /* the proof collector, and what the provider answers it (actors/proof_collector.cpp) */
   :: d_step { asked[o] -> touch[o] = 0; answer(o, on_access_ended) }
 #if OPS > 1
@@ -858,14 +865,26 @@ proctype world(byte o) {
 /* ---- the supervisor, deaths, and the registration's worker ---------------------------------------------------- */
 inline drop(messages) { do :: len(messages) > 0 -> messages?_,_ :: len(messages) == 0 -> break od }
 
+/* States that must be reached, or the rest would say little (runs of the kind `reached`). */
+#define stopped_after_release (step == s_stopped && told_released[0])
+#define both_released (told_released[0] && told_released[OPS - 1])
+#define released_after_death (ad_told && told_released[0])
+#define settled_by_retry (retried[0] && settled[0] && known[0])
+#define waits_for_reader (phase[0] == l_guarded && claim[0] == claim_held)
+#define fatal_after_release (fatal && told_released[0] && told_final[OPS - 1])
+
 proctype supervisor() {
   do
+#ifdef REACHED
+  :: d_step { REACHED -> assert(false) }  /* reached */
+#endif
   :: d_step { at_rest && r_job == 0 && up(AD) -> assert(start_answered || contained) }  /* 5.1: start is answered */
 #if DEATHS
   :: atomic {
        dead == NOBODY ->
        if
-       :: d_step { dead = AD; drop(ar2ad); drop(le2ad); r_phase = 0; r_live = 0; r_hold_asked = 0; r_hold = 0; r_retained = 0; r_flight = 0;
+       :: d_step { dead = AD; drop(ar2ad); drop(le2ad);
+                   r_phase = 0; r_live = 0; r_hold_asked = 0; r_hold = 0; r_retained = 0; r_flight = 0;
                    for (i : 0 .. OPS - 1) { forget(i) }; i = 0 }
        :: d_step { dead = AR; drop(ad2ar); i = 0 }
        :: dead = BE
