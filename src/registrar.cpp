@@ -11,6 +11,7 @@ namespace kvlease {
 registrar_effects registrar::start() {
   if (phase_ != phase::idle) return {.retired = true, .start_answer = "stopped before the start"};
   phase_ = phase::holding;
+  if (lender_down_) return fail_start("the lender is down");  // it died while the claim was being tracked
   hold_asked_ = true;
   auto e = mutated(mutation::register_before_hold) ? register_next() : registrar_effects{};
   e.take_hold = true;  // it comes before any registration (5.1)
@@ -18,6 +19,7 @@ registrar_effects registrar::start() {
 }
 
 registrar_effects registrar::refused(const std::string& why) {
+  if (phase_ == phase::closed) return {.start_answer = "stopped before the start"};
   if (phase_ != phase::idle) return {};
   problem_ = "registrations are refused: " + why;
   phase_ = phase::closed;
@@ -124,6 +126,7 @@ registrar_effects registrar::backend_down() {
 }
 
 registrar_effects registrar::lender_down() {
+  lender_down_ = true;
   if (!hold_asked_) return {};
   hold_asked_ = false;  // no registration was tried, and there is no hold to give back
   if (phase_ == phase::stopping) return {.start_answer = "stopped while taking the hold"};

@@ -93,6 +93,7 @@ class registrar {
   std::optional<registration_id> in_flight_;  ///< being opened or closed
   bool retained_ = false;
   bool backend_down_ = false;
+  bool lender_down_ = false;
   bool fatal_ = false;
   std::string problem_;
 };

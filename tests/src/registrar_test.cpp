@@ -162,6 +162,23 @@ TEST_CASE("registrar: stopped before it has what it asked for") {
     CHECK_FALSE(end.release_hold.has_value());
     CHECK(end.retired);
   }
+  SUBCASE("admission closed before the claim was tracked (found by the model, tests/model)") {
+    registrar r{incarnation{1}, claim, {part_at(64)}};
+    CHECK(nothing(r.stop()));
+    CHECK(r.refused("admission is closed").start_answer.value_or("") != "");
+    CHECK(r.closed());
+  }
+  SUBCASE("the lender died before it was asked for the hold (found by the model, tests/model)") {
+    registrar r{incarnation{1}, claim, {part_at(64)}};
+    CHECK(nothing(r.lender_down()));
+    const auto e = r.start();
+    CHECK_FALSE(e.take_hold);
+    CHECK(e.start_answer.value_or("") != "");
+    CHECK_FALSE(r.accepting());
+    r.stop();
+    CHECK(r.close(0).settle);
+    CHECK(r.settled().retired);
+  }
   SUBCASE("a registration is on its way: it is revoked") {
     two_parts t;
     t.opened(t.r.held(hold));
