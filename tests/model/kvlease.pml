@@ -19,8 +19,8 @@
  *   are inclusive, and the timer's hops are the business of tests (rules 4).
  * S Time passes only right before the arbiter acts. Nobody else reads clocks, so every other step commutes with it.
  *   And since each of its handlers commits first what has elapsed, time that passes right before a message is handled
- *   is the timer's step and then the message; LATE=1 has it both ways, and finds as many states (runs `late` against
- *   `one` without deaths).
+ *   is the timer's step and then the message; LATE=1 has it both ways, and finds as many states (runs `late` and
+ *   `on_time`).
  * S The world is as bad as the contract lets it be: it touches memory until the very moment at which it says
  *   truthfully that it does not (a rejection, an access end, a copy's event), says anything else at any time, or
  *   falls silent for good. What it says is heard when it is said: how long it is under way is how late it is said.
