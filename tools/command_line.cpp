@@ -106,6 +106,9 @@ void add_bench_inspection(CLI::App& bench, bench::inspection_options& o) {
   sub->add_option("--operations", o.operations, "Open while snapshots are taken; 0: no snapshots")
       ->capture_default_str();
   sub->add_option("--looks", o.looks, "Snapshots")->capture_default_str();
+  sub->add_option("--look-every", o.look_every_ms, "During the replays: ms from one look to the next")
+      ->check(CLI::Range(1, 3'600'000))
+      ->capture_default_str();
   sub->add_option("--json", o.json_path, "Write the report to this file");
   sub->add_flag("--quiet", o.quiet, "Print nothing but errors");
 }

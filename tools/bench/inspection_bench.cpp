@@ -22,7 +22,7 @@ namespace {
 /// Looks at every runtime that a replay starts, ten times a second, as a dashboard does.
 class watcher {
  public:
-  watcher() : thread_{[this] { watch(); }} {}
+  explicit watcher(std::chrono::milliseconds every) : every_{every}, thread_{[this] { watch(); }} {}
   ~watcher() {
     stop_ = true;
     thread_.join();
@@ -35,8 +35,11 @@ class watcher {
 
  private:
   void watch() {
+    auto next = std::chrono::steady_clock::now();
     while (!stop_) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+      if (std::chrono::steady_clock::now() < next) continue;
+      next += every_;
       std::vector<std::shared_ptr<inspection_port>> ports;
       {
         const std::lock_guard held{mutex_};
@@ -50,6 +53,7 @@ class watcher {
     }
   }
 
+  const std::chrono::milliseconds every_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<inspection_port>> ports_;
   std::atomic<bool> stop_{false};
@@ -72,9 +76,10 @@ result<inspection_report> run_inspection_bench(const inspection_options& o) {
   inspection_report r;
   r.rounds = o.rounds;
   r.requests = o.requests;
+  r.look_every_ms = o.look_every_ms;
   std::vector<double> watched, alone;
   const auto once = [&](bool with, bool counts) -> result<void> {
-    const auto eyes = with ? std::make_unique<watcher>() : nullptr;
+    const auto eyes = with ? std::make_unique<watcher>(std::chrono::milliseconds{o.look_every_ms}) : nullptr;
     plan->journal = plan->meters = with;
     plan->journal_path = with ? file : std::string{};
     plan->on_instance = [&eyes](runtime& started) {
@@ -113,7 +118,7 @@ void print(const inspection_report& r, std::ostream& out) {
     fmt::print(out, "  {:<44} {:>8.0f} (p10 {:.0f}, p90 {:.0f})\n", name, s.median, s.p10, s.p90);
   };
   line("no meters, no journal, no looks", r.alone);
-  line("meters, journal, its file, 10 looks a second", r.watched);
+  line(fmt::format("meters, journal, its file, a look each {} ms", r.look_every_ms).c_str(), r.watched);
   fmt::print(out, "  the second of the first, median of the rounds: {:.1f} % ({} looks, {} wrong blocks)\n",
              r.ratio * 100, r.looks, r.wrong_blocks);
   if (r.delay) print(*r.delay, out);
@@ -124,9 +129,16 @@ nlohmann::ordered_json to_json(const inspection_report& r) {
     return nlohmann::ordered_json{
         {"median", s.median}, {"p10", s.p10}, {"p90", s.p90}, {"samples", s.samples}};
   };
-  nlohmann::ordered_json j{{"schema_version", 1}, {"bench", "inspection"}, {"requests", r.requests},
-                           {"rounds", r.rounds},  {"alone", of(r.alone)},  {"watched", of(r.watched)},
-                           {"ratio", r.ratio},    {"looks", r.looks},      {"wrong_blocks", r.wrong_blocks}};
+  nlohmann::ordered_json j{{"schema_version", 1},
+                           {"bench", "inspection"},
+                           {"requests", r.requests},
+                           {"rounds", r.rounds},
+                           {"alone", of(r.alone)},
+                           {"watched", of(r.watched)},
+                           {"ratio", r.ratio},
+                           {"looks", r.looks},
+                           {"look_every_ms", r.look_every_ms},
+                           {"wrong_blocks", r.wrong_blocks}};
   if (r.delay) j["delay"] = to_json(*r.delay);
   return j;
 }

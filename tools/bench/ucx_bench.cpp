@@ -25,8 +25,8 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-constexpr std::size_t slots = 16;       ///< a side
-constexpr std::size_t fetch_units = 8;  ///< two fetches are under way at a time
+constexpr std::size_t slots = 4;        ///< a side
+constexpr std::size_t fetch_units = 2;  ///< two fetches are under way at a time
 constexpr const char* settings =
     "env UCX_TLS=tcp UCX_NET_DEVICES=lo UCX_TCP_TX_SEG_SIZE=256K UCX_TCP_RX_SEG_SIZE=256K";
 
@@ -62,12 +62,13 @@ cache_extent units(std::size_t first, std::size_t count) {
 class pair {
  public:
   explicit pair(std::size_t size)
-      : from_{"ucx://127.0.0.1:0?bytes=" + std::to_string(slots * size), size}, size_{size} {
+      : from_{"ucx://127.0.0.1:0?spin=2000&bytes=" + std::to_string(slots * size), size}, size_{size} {
     for (std::size_t i = 0; i < from_.memory.size(); ++i) from_.memory[i] = std::byte(i / size + i % 251);
     from_.subject->as_publishes()->publish(units(0, slots));
     const auto text = from_.subject->describe();  // "ucx (HOST:PORT over ..."
     const auto at = text.find('(') + 1;
-    to_ = std::make_unique<side>("ucx://127.0.0.1:0?peers=" + text.substr(at, text.find(' ', at) - at), size);
+    to_ = std::make_unique<side>(
+        "ucx://127.0.0.1:0?spin=2000&peers=" + text.substr(at, text.find(' ', at) - at), size);
   }
 
   /// GB/s over `bytes`.
