@@ -257,10 +257,13 @@ void pass_on(self_pointer self, const Message& m) {
 backend_fact fact_of(const backend_state& s) {
   const auto n = [](auto x) { return static_cast<std::int64_t>(x); };
   auto& service = *s.config.service;
+  std::vector<proof_source> proofs{proof_source::terminal_status};  // what every provider gives (2.4)
+  if (auto* offered = service.as_proof_rungs())
+    for (const auto rung : offered->rungs()) proofs.push_back(rung);
   return {.uri = s.config.description,
           .registers = service.as_registers_pools() != nullptr,
           .polls = service.as_pollable() != nullptr,
-          .proofs = {proof_source::terminal_status},  // what every provider gives (2.4)
+          .proofs = std::move(proofs),
           .attempts = n(s.awaited.size()),
           .hits = n(s.units.hits),
           .misses = n(s.units.misses),

@@ -1,5 +1,7 @@
 #include "actors/proof_collector.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -27,6 +29,7 @@ struct collector_state {
   std::map<operation_id, proof_id> in_flight;
   poll_schedule schedule;
   std::vector<proof_source> rungs;  ///< configured and offered, in the provider's order
+  std::string climb_problem;        ///< the last climb that was not made
   std::uint64_t proofs = 0, disputed = 0, rejected = 0, climbed = 0;
   std::unordered_map<operation_id, time_point> since;  ///< of the proofs in flight
   time_point round_began;                              ///< the round of polls under way, or the last
@@ -165,8 +168,13 @@ void climb(self_pointer self, const climb_rung& c) {
 
 void on_climbed(self_pointer self, const rung_climbed& c) {
   auto& s = self->state;
-  ++s.climbed;
-  tell(self, s.peers->adapter, c);
+  if (c.problem.empty()) {
+    ++s.climbed;
+    tell(self, s.peers->adapter, c);
+  } else {
+    s.climb_problem =
+        fmt::format("operation {}, {}: {}", to_string(c.operation), to_string(c.rung), c.problem);
+  }
   if (!s.in_flight.empty() && s.config.service->as_pollable() != nullptr && s.schedule.wake())
     start_round(self);
 }
@@ -281,6 +289,8 @@ proof_collector_actor::behavior_type proof_collector(self_pointer self, const co
                      {"climbed", static_cast<std::int64_t>(state.climbed)},
                      {"rounds", static_cast<std::int64_t>(state.schedule.rounds())},
                      {"rejected", static_cast<std::int64_t>(state.rejected)}};
+        if (!state.climb_problem.empty())
+          r.rows.push_back({"climb", "last", {{"problem", state.climb_problem}}});
         return r;
       },
       [self](const ask_slice& q) -> caf::result<facts_answer> { return slice(self->state, q); },

@@ -1,13 +1,10 @@
 #include "tests/child_process.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +12,8 @@
 #include <cerrno>
 #include <thread>
 #include <utility>
+
+#include "tools/bench/free_port.hpp"
 
 namespace kvlease::test {
 
@@ -30,17 +29,9 @@ bool eventually(const std::function<bool()>& is_so, std::chrono::seconds patienc
 }
 
 int free_port() {
-  const int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  REQUIRE(s >= 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof any;
-  const bool bound = ::bind(s, reinterpret_cast<const sockaddr*>(&any), size) == 0 &&
-                     ::getsockname(s, reinterpret_cast<sockaddr*>(&any), &size) == 0;
-  ::close(s);
-  REQUIRE(bound);
-  return ntohs(any.sin_port);
+  const int port = bench::free_port();
+  REQUIRE(port != 0);
+  return port;
 }
 
 child_process::child_process(std::vector<std::string> argv, std::map<std::string, std::string> environment) {

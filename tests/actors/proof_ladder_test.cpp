@@ -122,6 +122,8 @@ TEST_CASE("2.4 ladder: a climb that throws, or a provider without rungs, changes
       throw std::runtime_error{"no"};
     };
     w.advance(7s);
+    CHECK(w.provider->climbs == 1);
+    CHECK(count(w, journal_kind::rung_climbed) == 0);  // it was not climbed
     w.provider->last().end_access();
     w.advance(300ms);
     CHECK(w.of(op).events.back() == "released");

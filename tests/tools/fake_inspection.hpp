@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "src/include/kvlease/inspection.hpp"
+#include "tests/temporary_directory.hpp"
 
 namespace kvlease::test {
 
@@ -180,20 +180,8 @@ class fake_inspection : public inspection_port {
 };
 
 /// A directory that goes with it.
-class scratch_directory {
- public:
-  scratch_directory() {
-    auto name = (std::filesystem::temp_directory_path() / "kvlease-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~scratch_directory() { std::filesystem::remove_all(path_); }
-  scratch_directory(const scratch_directory&) = delete;
-  scratch_directory& operator=(const scratch_directory&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
+struct scratch_directory : temporary_directory {
+  std::string file(const std::string& name) const { return (*this / name).string(); }
 };
 
 }  // namespace kvlease::test

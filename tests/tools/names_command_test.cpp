@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+
+#include "tests/temporary_directory.hpp"
 
 namespace {
 
@@ -24,14 +25,13 @@ struct run_result {
 
 /// Runs the command over a file of its own, gone afterwards.
 run_result run(const std::string& text, bool as_json = false) {
-  std::string made = (std::filesystem::temp_directory_path() / "kvlease-names-XXXXXX").string();
-  REQUIRE(::mkdtemp(made.data()) != nullptr);
+  const kvlease::test::temporary_directory directory{"kvlease-names"};
+  const auto made = directory.path().string();
   const std::string path = made + "/v.json";
   std::ofstream{path, std::ios::binary} << text;
   std::ostringstream out;
   std::ostringstream err;
   const int code = run_names({path, as_json}, out, err);
-  std::filesystem::remove_all(made);
   std::string line = err.str();
   if (const auto at = line.find(made + "/"); at != std::string::npos) line.erase(at, made.size() + 1);
   return {code, out.str(), line};

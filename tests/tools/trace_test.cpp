@@ -2,13 +2,12 @@
 #include "tools/replay/trace.hpp"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <unordered_map>
 
+#include "tests/temporary_directory.hpp"
 #include "tools/replay/generate.hpp"
 
 namespace {
@@ -21,23 +20,12 @@ using ids = std::vector<std::uint64_t>;
 /// A directory of its own, gone at the end of the test case.
 class temp_file {
  public:
-  explicit temp_file(const std::string& text) {
-    std::string made = (std::filesystem::temp_directory_path() / "kvlease-trace-XXXXXX").string();
-    REQUIRE(::mkdtemp(made.data()) != nullptr);
-    directory_ = made;
-    std::ofstream{path(), std::ios::binary} << text;
-  }
-  temp_file(const temp_file&) = delete;
-  temp_file& operator=(const temp_file&) = delete;
-  ~temp_file() {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+  explicit temp_file(const std::string& text) { std::ofstream{path(), std::ios::binary} << text; }
   std::string path() const { return (directory_ / "t.jsonl").string(); }
-  std::string directory() const { return directory_.string(); }
+  std::string directory() const { return directory_.path().string(); }
 
  private:
-  std::filesystem::path directory_;
+  kvlease::test::temporary_directory directory_{"kvlease-trace"};
 };
 
 result<trace> load(const std::string& text, trace_format format = trace_format::automatic,

@@ -307,10 +307,11 @@ class bench {
     if (last_word().load(std::memory_order_acquire) != landed_mark)
       return fail(errc::state, "bench: " + l.name + " told of the end of a copy before it");
     if (!counts) return {};
-    // Where this thread saw the last byte later than the client heard of it, the client counts as instant.
-    ended = std::min(ended.value_or(*at), *at);
+    // Where this thread saw the last byte later than who is measured heard of it, that counts as instant.
+    const auto also = l.also_known ? l.also_known() : *at;
+    ended = std::min({ended.value_or(*at), *at, also});
     l.us.push_back(us_between(*ended, *at));
-    if (l.also_known) l.also_us.push_back(us_between(*ended, l.also_known()));
+    if (l.also_known) l.also_us.push_back(us_between(*ended, also));
     return {};
   }
 

@@ -1,12 +1,9 @@
 #include "tools/bench/redis_server_process.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,27 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "tools/bench/free_port.hpp"
 #include "tools/bench/redis_raw_client.hpp"
 
 extern char** environ;
 
 namespace kvlease::bench {
-
-namespace {
-
-int free_port() {
-  const int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof any;
-  const bool bound = ::bind(s, reinterpret_cast<const sockaddr*>(&any), size) == 0 &&
-                     ::getsockname(s, reinterpret_cast<sockaddr*>(&any), &size) == 0;
-  ::close(s);
-  return bound ? ntohs(any.sin_port) : 0;
-}
-
-}  // namespace
 
 result<std::unique_ptr<redis_server_process>> redis_server_process::start() {
   std::unique_ptr<redis_server_process> p{new redis_server_process};

@@ -4,7 +4,6 @@
 #include <fmt/ostream.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "src/include/kvlease/provider_uri.hpp"
+#include "tools/bench/free_port.hpp"
 #include "tools/bench/options.hpp"
 
 namespace kvlease::bench {
@@ -124,9 +124,10 @@ result<std::string> output_of(const std::string& command) {
   return text;
 }
 
-/// GB/s. Its own two processes, connected over a port that we choose by our process's number.
+/// GB/s. Its own two processes.
 result<double> perftest(std::size_t size, std::size_t bytes) {
-  const auto port = 20'000 + ::getpid() % 20'000;
+  const auto port = free_port();
+  if (port == 0) return fail(errc::io, "no port of 127.0.0.1 is free");
   const auto iterations = std::max<std::size_t>(16, bytes / size);
   const auto common = fmt::format("{} timeout 120 ucx_perftest -p {}", settings, port);
   // The server first; the client tries again until that listens.

@@ -1,16 +1,3 @@
-# Finds xxHash, which Debian packages without a CMake config file. Target: xxHash::xxhash.
-find_path(xxHash_INCLUDE_DIR xxhash.h)
-find_library(xxHash_LIBRARY xxhash)
-mark_as_advanced(xxHash_INCLUDE_DIR xxHash_LIBRARY)
-
-include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(xxHash
-  REQUIRED_VARS xxHash_LIBRARY xxHash_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "Run tools/setup, or apt-get install libxxhash-dev.")
-
-if(xxHash_FOUND AND NOT TARGET xxHash::xxhash)
-  add_library(xxHash::xxhash UNKNOWN IMPORTED)
-  set_target_properties(xxHash::xxhash PROPERTIES
-    IMPORTED_LOCATION "${xxHash_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${xxHash_INCLUDE_DIR}")
-endif()
+# Finds xxHash. Target: xxHash::xxhash.
+include(plain_library)
+kvlease_find_plain_library(xxHash xxhash xxhash.h xxhash libxxhash-dev)

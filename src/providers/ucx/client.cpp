@@ -67,14 +67,7 @@ ucx_client::ucx_client(ucx_worker& worker) : worker_{worker} {}
 ucx_client::~ucx_client() = default;
 
 result<void> ucx_client::listen() {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = ucx_reply_id;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = on_reply;
-  handler.arg = this;
-  if (const auto s = ucp_worker_set_am_recv_handler(worker_.get(), &handler); s != UCS_OK)
+  if (const auto s = worker_.receive(ucx_reply_id, on_reply, this); s != UCS_OK)
     return fail(errc::provider, "ucx: no handler for replies: " + ucx_text(s));
   return {};
 }

@@ -87,6 +87,17 @@ ucx_worker::~ucx_worker() {
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
 }
 
+ucs_status_t ucx_worker::receive(unsigned id, ucp_am_recv_callback_t take, void* argument) {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = id;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = take;
+  handler.arg = argument;
+  return ucp_worker_set_am_recv_handler(worker_, &handler);
+}
+
 bool ucx_worker::progress() {
   bool any = false;
   while (ucp_worker_progress(worker_) != 0) any = true;

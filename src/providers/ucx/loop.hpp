@@ -35,6 +35,8 @@ class ucx_worker {
   std::size_t max_header() const noexcept { return max_header_; }
   /// False: something happened already, progress first.
   bool arm() const { return ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
+  /// Messages with this id go to `take`, whole, on the loop's thread.
+  ucs_status_t receive(unsigned id, ucp_am_recv_callback_t take, void* argument);
   /// Until nothing is left to do now; whether there was anything.
   bool progress();
   /// Closes by force: operations of the endpoint end in later progress, each with its own callback. That this

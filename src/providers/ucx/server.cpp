@@ -67,14 +67,7 @@ result<host_port> ucx_server::listen() {
   };
   const auto address = resolve(options_.listen);
   if (!address) return tl::unexpected{address.error()};
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = ucx_question_id;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = on_question;
-  handler.arg = this;
-  if (const auto s = ucp_worker_set_am_recv_handler(worker_.get(), &handler); s != UCS_OK) return refused(s);
+  if (const auto s = worker_.receive(ucx_question_id, on_question, this); s != UCS_OK) return refused(s);
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr = address->for_ucx();
